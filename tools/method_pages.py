@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sparselabel.cli.methods import PAPERS, needs_in_words, paragraphs_of, parameters_of
+from sparselabel.cli.methods import PAPERS, needs_in_words, paragraphs_of
 from tools.method_results import BOOSTED, INDEXED, Measured, Value, best_of, measured
 
 HEADER = (
@@ -127,9 +127,9 @@ def _papers(first: str) -> str:
 
 
 def _settings(name: str, factory: Callable[..., Any]) -> str:
-    from sparselabel.losses.registry import METHODS
+    from sparselabel.losses.registry import METHODS, setting_docs
 
-    meanings = parameters_of(factory)
+    meanings = setting_docs(factory)
     parameters = inspect.signature(factory).parameters
     rows = [
         f"| `--settings.{key.replace('_', '-')}` | {_default(p.default)} | {meanings[key]} |"
@@ -153,8 +153,9 @@ def _default(value: object) -> str:
 
 def _of_flag(name: str) -> str:
     from sparselabel.config import TrainConfig
+    from sparselabel.losses.registry import setting_docs
 
-    return parameters_of(TrainConfig)[name]
+    return setting_docs(TrainConfig)[name]
 
 
 def _combines(name: str) -> str:

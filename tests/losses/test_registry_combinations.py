@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from sparselabel.cli.methods import parameters_of
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import Needs, Progress, batch_mean
 from sparselabel.losses.entropy_max import EntropyMaximization
@@ -24,6 +23,7 @@ from sparselabel.losses.registry import (
     make_method,
     needs_of,
     parse,
+    setting_docs,
     settings_of,
     with_entry_losses,
 )
@@ -450,6 +450,4 @@ def test_settings_of_another_type_are_refused(
 
 def test_every_setting_is_documented_where_the_method_is() -> None:
     for method in (*METHODS.values(), *UNLABELED.values(), *CONSISTENCY.values()):
-        assert list(parameters_of(method.make)) == list(inspect.signature(method.make).parameters), (
-            method.name
-        )
+        assert list(setting_docs(method.make)) == list(inspect.signature(method.make).parameters), method.name

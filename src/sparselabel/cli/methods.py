@@ -1,7 +1,6 @@
 """``sparselabel methods``: what methods there are."""
 
 import inspect
-import re
 
 from rich.table import Table
 
@@ -81,7 +80,7 @@ def how_they_combine() -> str:
 
 
 def _explain(name: str) -> None:
-    from sparselabel.losses.registry import parse, presets_of, settings_of
+    from sparselabel.losses.registry import parse, presets_of, setting_docs, settings_of
 
     console, parts = plain_console(), parse(name).methods
     console.print(name, style="bold")
@@ -93,7 +92,7 @@ def _explain(name: str) -> None:
     console.print(f"Needs: {needs_in_words(name) or 'nothing but the labels'}.")
     settings = settings_of(name)
     if settings:
-        docs = {key: text for part in parts for key, text in parameters_of(part.make).items()}
+        docs = {key: text for part in parts for key, text in setting_docs(part.make).items()}
         docs["preset"] = "The settings of the method's paper for a data set; what else is given beats them."
         table = Table("flag", "default", "what")
         for setting, default in settings.items():
@@ -125,10 +124,3 @@ def paragraphs_of(make: object) -> list[str]:
     """What a docstring says, without its parameters, a paragraph on a line."""
     text = (inspect.getdoc(make) or "").partition("\n\nParameters\n---")[0]
     return [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
-
-
-def parameters_of(make: object) -> dict[str, str]:
-    """What a docstring says of each parameter."""
-    body = (inspect.getdoc(make) or "").partition("----------\n")[2]
-    sections = re.findall(r"^(\w+)\n((?:    .*\n?)+)", body, flags=re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in sections}

@@ -158,18 +158,11 @@ def en(expected_positives: Expected = None, momentum: float = 0.8) -> ComposedLo
     return ComposedLoss(TargetLoss(rule, cross_entropy))
 
 
-@register("ep")
+@register("ep", like=en)
 def ep(expected_positives: Expected = None, momentum: float = 0.8) -> ComposedLoss:
     """Expected positives: as en, but the likeliest positives count as positive (Verelst 2023 §4.2, L_EP).
 
     Verelst 2023 finds it to work badly (table 2): early mistakes confirm themselves.
-
-    Parameters
-    ----------
-    expected_positives
-        K, the mean number of classes in an image, or the number of images of every class.
-    momentum
-        μ of running averages.
     """
     rule = ExpectedPositive(ExpectedLabels(RunningScores(momentum), expected_positives))
     return ComposedLoss(TargetLoss(rule, cross_entropy))

@@ -170,16 +170,11 @@ def ll_r(share: float = 0.004) -> ComposedLoss:
     return ComposedLoss(TargetLoss(LargeLoss(share, "drop"), cross_entropy))
 
 
-@register("ll-ct", presets=_presets(0.002, 0.002, 0.002, 0.004, boostlu=0.002))
+@register("ll-ct", like=ll_r, presets=_presets(0.002, 0.002, 0.002, 0.004, boostlu=0.002))
 def ll_ct(share: float = 0.002) -> ComposedLoss:
     """Large losses corrected for now: as ll-r, but they count as positive in that step (Kim et al. 2022).
 
     With BoostLU (``preset`` boostlu) Δ .002. The rest is as for ll-r.
-
-    Parameters
-    ----------
-    share
-        Δ, the share of a batch's entries that count as large losses, for each epoch.
     """
     return ComposedLoss(TargetLoss(LargeLoss(share, "turn"), cross_entropy))
 

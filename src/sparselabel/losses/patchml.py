@@ -238,7 +238,7 @@ def patchml(
     return ComposedLoss(TargetLoss(rule, SelectiveFocal(*gammas)), {"patches": patches}, counted_mean)
 
 
-@register("csl-p", needs=_needs, keeps_entry_loss=OWN_ENTRY_LOSS, leaves_out=True)
+@register("csl-p", like=patchml, needs=_needs, keeps_entry_loss=OWN_ENTRY_LOSS, leaves_out=True)
 def csl_p(
     unknown: Unknown = "ignore",
     patch_weight: float = 1.0,
@@ -257,36 +257,6 @@ def csl_p(
 
     PatchML's CSL-P. Left out are the likeliest unknown cells of a class with a point or box, a quarter of all
     cells (ours; PatchML has "top k").
-
-    Parameters
-    ----------
-    unknown
-        What an unknown label is: negative, left out (ignore), or left out where it is likely positive and
-        else negative (selective).
-    patch_weight
-        w_patch of the loss of cells.
-    positive_cell_weight
-        w₊ of cells that a point or box makes positive.
-    negative_cell_weight
-        w₋ of cells of absent classes.
-    unknown_cell_weight
-        w_u of unknown cells that count as negative.
-    box_rule
-        Which cells a box makes positive: those it covers by half, or any that it meets.
-    likeliest
-        So many unknown labels per image of a batch count as likely positive.
-    prior
-        How often each class is there, to leave out unknown labels of frequent ones: a JSON or CSV file with a
-        number for each class by name; or auto: the mean scores of a short run in ignore mode, which comes
-        first. Default: not looked at.
-    prior_threshold
-        The prior above which a class is frequent.
-    gamma_pos
-        Exponent γ₊ of positives.
-    gamma_neg
-        Exponent γ₋ of negatives.
-    gamma_unknown
-        Exponent γ_u of unknown labels that count as negative.
     """
     weights = patch_weight, positive_cell_weight, negative_cell_weight, unknown_cell_weight
     prior_of = likeliest, prior, prior_threshold

@@ -53,7 +53,8 @@ class Method:
     method too. ``keeps_entry_loss`` and ``keeps_past`` say why its entry loss cannot be exchanged and why
     consistency cannot be added; nothing where they can. ``leaves_out``: it can leave unknown labels out, and
     has no use for images without labels. ``all_known``: its negatives are all known. ``entry_loss_settings``
-    go with its entry loss where another takes its place.
+    go with its entry loss where another takes its place. ``like`` makes another method, whose docstring
+    explains the settings where its own has no parameters.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Method:
     leaves_out: bool = False
     all_known: bool = False
     entry_loss_settings: tuple[str, ...] = ()
+    like: Callable[..., Any] | None = None
 
     def needs_with(self, settings: Settings, base: Needs | None = None) -> Needs:
         """What it needs with these settings, added to a method that needs ``base``."""
@@ -105,6 +107,17 @@ def register(
         return make
 
     return registered
+
+
+def setting_docs(make: Callable[..., Any]) -> dict[str, str]:
+    """What the docstring of a registered function says of each setting, or that of the one it is like."""
+    tables = (METHODS, ENTRY_LOSSES, UNLABELED, CONSISTENCY)
+    like = next((known.like for table in tables for known in table.values() if known.make is make), None)
+    body = (inspect.getdoc(make) or "").partition("----------\n")[2]
+    sections = re.findall(r"^(\w+)\n((?:    .*\n?)+)", body, flags=re.MULTILINE)
+    own = {name: " ".join(text.split()) for name, text in sections}
+    known = (setting_docs(like) if like is not None else {}) | own
+    return {name: known[name] for name in inspect.signature(make).parameters if name in known}
 
 
 def load_plugins() -> None:
