@@ -115,7 +115,7 @@ def test_thresholds_for_what_is_asked(run: Run, data: Dataset) -> None:
     assert TRUTH[:, 0][scores[:, 0] >= strict[0]].mean() == pytest.approx(0.9, abs=0.06)
     assert strict[4] == NEVER
     assert class_thresholds.thresholds(threshold=0.25).tolist() == [0.25] * 5
-    with pytest.raises(ConfigError, match=r"must be a score in 0\.\.1, not 1\.5"):
+    with pytest.raises(ConfigError, match=r"must be a score in \[0, 1\], not 1\.5"):
         class_thresholds.thresholds(threshold=1.5)
     with pytest.raises(ConfigError, match="give one of the two"):
         class_thresholds.thresholds(precision=0.9, threshold=0.5)
