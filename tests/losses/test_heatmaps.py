@@ -285,9 +285,9 @@ def test_wrong_settings_are_refused() -> None:
         method(step)
 
 
-def test_every_annotated_class_needs_a_map() -> None:
+def test_every_observed_class_needs_a_map() -> None:
     observed = torch.tensor([[1, 1, 1, -1]], dtype=torch.int8)
-    with pytest.raises(ConfigError, match="top_maps is 2, but an image has 3 annotated classes"):
+    with pytest.raises(ConfigError, match="top_maps is 2, but an image has 3 observed classes"):
         make(observed, top_maps=2)
 
 
