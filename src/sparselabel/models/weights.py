@@ -33,14 +33,23 @@ def released_backbone(tensors: dict[str, Tensor], network: nn.Module) -> dict[st
     if hasattr(network, "renamed"):
         renamed: dict[str, Tensor] = network.renamed(own)  # type: ignore[operator]
         return renamed
-    # timm converts older names of its networks: TResNet's in the authors' code, and Swin's.
+    return _converted(own, network)
+
+
+def _converted(tensors: dict[str, Tensor], network: nn.Module) -> dict[str, Tensor]:
+    """The tensors as timm converts them for this family of networks.
+
+    It knows older names (TResNet's in Query2Label's code, Swin's) and resamples the tables of positions
+    of transformers that were trained on images of another size.
+    """
     checkpoint_filter_fn = getattr(sys.modules[type(network).__module__], "checkpoint_filter_fn", None)
     if checkpoint_filter_fn is None:
-        return own
+        return tensors
+    full = {key: value.float() if value.is_floating_point() else value for key, value in tensors.items()}
     try:
-        converted: dict[str, Tensor] = checkpoint_filter_fn(own, network)
-    except (AttributeError, KeyError):  # names of another family: they will be named as unknown
-        return own
+        converted: dict[str, Tensor] = checkpoint_filter_fn(full, network)
+    except (AttributeError, KeyError, RuntimeError):  # another family: its tensors are named as unknown
+        return tensors
     return converted
 
 
@@ -69,6 +78,8 @@ def load_weights(network: nn.Module, path: Path, *, partial: bool = False) -> No
     else:
         tensors = network.renamed(tensors) if hasattr(network, "renamed") else tensors  # type: ignore[operator]
         tensors = _without_prefixes(tensors, set(wanted))
+        if any(key in wanted and value.shape != wanted[key].shape for key, value in tensors.items()):
+            tensors = _converted(tensors, network)
     fitting = {
         key: value for key, value in tensors.items() if key in wanted and value.shape == wanted[key].shape
     }
