@@ -68,6 +68,7 @@ def compare(
     out: str | Path = "runs/compare",
     seeds: int | Sequence[int] = 1,
     label_seeds: int | Sequence[int] | None = None,
+    annotations: Sequence[str] = (),
     choose: Mapping[str, Sequence[Any]] | Sequence[Varied] | None = None,
     vary: Mapping[str, Sequence[Any]] | Varied | None = None,
     against: str | None = None,
@@ -98,6 +99,10 @@ def compare(
         How many draws of observed labels, or their seeds: all is repeated on each. It needs data whose full
         labels are known, and hides them as the preparation did; the preparation's own seed is the data as it
         is.
+    annotations
+        Kinds of annotation to compare, each with all methods, simulated on data whose full labels are known:
+        what ``sparsify`` is in a preparation, and its settings, as in ``"single-positive,prefer=larger"``.
+        ``"budget,annotate=I/SP,budget=0.02/0.05"`` are four.
     choose
         Values of settings to choose from by validation: ``{"head.lr": [1e-2, 1e-3]}``.
     vary
@@ -122,6 +127,7 @@ def compare(
         ``workers=4``), ``quiet`` and ``tensorboard``; any other keyword is a setting of the methods.
     """
     from sparselabel.data.dataset import open_prepared
+    from sparselabel.data.redraw_labels import kinds_of_annotation
 
     told = FromRecipe.load(recipe) if isinstance(recipe, str) else recipe
     if isinstance(config, str | Path):
@@ -139,7 +145,8 @@ def compare(
     numbers = _numbers("seeds", seeds)
     draws = [] if label_seeds is None else _numbers("label_seeds", label_seeds)
     folder = Path(out)
-    planned = plan_runs(base, named, numbers, folder, chosen, varied, draws)
+    kinds = kinds_of_annotation(annotations)
+    planned = plan_runs(base, named, numbers, folder, chosen, varied, draws, kinds)
     ray = None if cluster is None else Cluster(cluster, cluster_cores)
     show = display or ((lambda total: nullcontext(NONE)) if handling.quiet else runs_display)
     with show(len(planned)) as callback:
@@ -150,7 +157,7 @@ def compare(
     comparison = Comparison(
         folder,
         tuple(outcomes),
-        label_counts(prepared),
+        label_counts(prepared, kinds),
         None if varied is None else varied.name,
         against or BASELINE,
         None if told is None else told.recipe,
@@ -167,13 +174,13 @@ def compare(
 class Comparison:
     """Runs of several methods on one data set: what they reached on the test images, and what is chance.
 
-    In a notebook it shows itself as a table. ``labels`` is how many labels training observed, and how many
-    there are.
+    In a notebook it shows itself as a table. ``labels`` is how many labels training observed, by kind of
+    annotation ("" for the data's own), and how many there are.
     """
 
     folder: Path
     outcomes: tuple[Outcome, ...]
-    labels: tuple[int, int]
+    labels: tuple[dict[str, int], int]
     varied: str | None = None
     against: str = BASELINE
     recipe: Recipe | None = None
@@ -210,6 +217,7 @@ class Comparison:
                 "method": outcome.run.method,
                 "seed": outcome.run.seed,
                 "label_seed": outcome.run.label_seed,
+                "annotation": outcome.run.annotation,
                 "value": outcome.run.value,
                 "chosen": [list(pair) for pair in outcome.run.chosen],
             }
@@ -228,14 +236,14 @@ class Comparison:
 
     @cached_property
     def rows(self) -> list[Row]:
-        """A row for each method and varied value, with the settings that validation chose."""
+        """A row for each kind of annotation, method and varied value, with what validation chose."""
         rows = with_labels(rows_of(self.outcomes), *self.labels)
         rows = with_intervals(rows, self._draws)
         return with_differences(rows, self.against, self._lacking.append, self._draws)
 
     @cached_property
     def pairs(self) -> list[Pair]:
-        """All pairs of methods."""
+        """All pairs of methods on the same labels, and of kinds of annotation with the same method."""
         return pairs_of(self.rows, self._lacking.append, self._draws)
 
     @property
@@ -248,8 +256,8 @@ class Comparison:
         return _frame(table_columns(self.rows, self.varied, self.recipe))
 
     def differences(self) -> "DataFrame":
-        """Each pair of methods: test mAP of ``method`` minus that of ``other`` in points, its 95 % interval
-        from ``low`` to ``high``, and whether 0 is outside of it."""  # noqa: D209
+        """Each pair of rows: test mAP of ``method`` minus that of ``other`` in points, its 95 % interval from
+        ``low`` to ``high``, and whether 0 is outside of it."""  # noqa: D209
         return _frame(difference_columns(self.pairs, self.varied))
 
     def figure(self) -> "Figure":
@@ -293,14 +301,14 @@ class Comparison:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
 
 
-def label_counts(data: "Dataset") -> tuple[int, int]:
-    """How many labels training observes, and how many are known."""
+def label_counts(data: "Dataset", annotations: Sequence[str] = ()) -> tuple[dict[str, int], int]:
+    """How many labels training observes, by kind of annotation, and how many are known."""
     from sparselabel.data.labels import UNKNOWN
+    from sparselabel.data.redraw_labels import redraw_labels
 
-    observed, everything = (
-        int((table.values != UNKNOWN).sum()) for table in (data.train.observed, data.train.truth)
-    )
-    return observed, everything
+    kinds = {kind: redraw_labels(data, annotation=kind) for kind in annotations} or {"": data}
+    observed = {kind: int((one.train.observed.values != UNKNOWN).sum()) for kind, one in kinds.items()}
+    return observed, int((data.train.truth.values != UNKNOWN).sum())
 
 
 def _outcome(folder: Path, run: dict[str, Any]) -> Outcome:
@@ -309,7 +317,8 @@ def _outcome(folder: Path, run: dict[str, Any]) -> Outcome:
     kept = Run(path)
     config = kept.config() if kept.config_file.exists() else TrainConfig(method=run["method"])
     chosen = tuple((name, value) for name, value in run["chosen"])
-    planned = PlannedRun(run["method"], run["seed"], config, path, run["value"], chosen, run["label_seed"])
+    draw = run["label_seed"], run["annotation"]
+    planned = PlannedRun(run["method"], run["seed"], config, path, run["value"], chosen, *draw)
     if kept.finished:
         return Outcome(planned, kept.result())
     file = error_file(planned)

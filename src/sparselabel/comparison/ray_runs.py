@@ -8,7 +8,7 @@ that was stopped goes on by the same command, as runs resume.
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,8 +47,8 @@ class Cluster:
             running: dict[Any, PlannedRun] = {}
 
             def submit(run: PlannedRun) -> None:
-                given = (run.config, str(run.path.absolute()), machine, list(command), run.label_seed)
-                running[task.options(name=run.path.name).remote(*here, *given)] = run
+                out = replace(run, path=run.path.absolute())
+                running[task.options(name=run.path.name).remote(*here, out, machine, list(command))] = run
 
             def wait() -> Outcome:
                 (done, *_), _ = ray.wait(list(running), num_returns=1)
@@ -106,17 +106,11 @@ def shared_features(data: "Dataset", run: PlannedRun) -> Path | None:
 
 
 def train_task(
-    folder: str,
-    data: str,
-    config: Any,
-    out: str,
-    machine: Machine,
-    command: Sequence[str],
-    label_seed: int | None = None,
+    folder: str, data: str, run: PlannedRun, machine: Machine, command: Sequence[str]
 ) -> dict[str, Any]:
     """Train one run on a node, in the folder that the command was given in."""
+    from sparselabel.comparison.runner import data_of
     from sparselabel.data.dataset import open_prepared
-    from sparselabel.data.redraw_labels import redraw_labels
     from sparselabel.training.train_run import train_run
 
     for path in (folder, data):
@@ -127,10 +121,8 @@ def train_task(
             )
     os.chdir(folder)
     quiet = Handling(resume=True, quiet=True)
-    prepared = open_prepared(Path(data))
-    if label_seed is not None:
-        prepared = redraw_labels(prepared, label_seed)
-    return train_run(prepared, config, Path(out), machine, quiet, command)
+    own = data_of(run, open_prepared(Path(data)))
+    return train_run(own, run.config, run.path, machine, quiet, command)
 
 
 def _outcome(run: PlannedRun, get: Callable[[], dict[str, Any]]) -> Outcome:
