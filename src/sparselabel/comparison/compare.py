@@ -45,9 +45,9 @@ from sparselabel.comparison.summary import (
 )
 from sparselabel.config import Handling, Recipe, TrainConfig, configure, from_dict
 from sparselabel.config import load as load_config
-from sparselabel.errors import ConfigError, RunError, command, listing, param
+from sparselabel.errors import ConfigError, RunError, SparselabelError, command, listing, param
 from sparselabel.files import read_json, write_json
-from sparselabel.progress import first_process
+from sparselabel.progress import first_process, progress_bar
 from sparselabel.run import Run
 
 if TYPE_CHECKING:
@@ -154,6 +154,7 @@ def compare(
         if prepared.temporary is not None:
             prepared = prepared.keep(Path(f"{out}-data"))
         outcomes = train_all(prepared, planned, machine, callback, command, ray, handling)
+        lacking = _evaluate_maps(prepared, outcomes, machine.workers, handling.quiet)
     comparison = Comparison(
         folder,
         tuple(outcomes),
@@ -161,7 +162,7 @@ def compare(
         None if varied is None else varied.name,
         against or BASELINE,
         None if told is None else told.recipe,
-        tuple(notes_on(prepared, base, told) + note_on_preset(named, base.settings.get("preset"))),
+        (*notes_on(prepared, base, told), *note_on_preset(named, base.settings.get("preset")), *lacking),
         str(prepared.folder),
     )
     if first_process():
@@ -309,6 +310,25 @@ def label_counts(data: "Dataset", annotations: Sequence[str] = ()) -> tuple[dict
     kinds = {kind: redraw_labels(data, annotation=kind) for kind in annotations} or {"": data}
     observed = {kind: int((one.train.observed.values != UNKNOWN).sum()) for kind, one in kinds.items()}
     return observed, int((data.train.truth.values != UNKNOWN).sum())
+
+
+def _evaluate_maps(data: "Dataset", outcomes: Sequence[Outcome], workers: int, quiet: bool) -> list[str]:
+    """Judge what the runs see in the test images by boxes or masks, if there are any; notes on failures."""
+    from rich.console import Console
+
+    from sparselabel.comparison.evaluate_maps import evaluate_maps, has_places, maps_to_evaluate
+
+    if not first_process() or not has_places(data):
+        return []
+    groups = maps_to_evaluate([Run(one.run.path, data) for one in outcomes], "test")
+    total, lacking = len(groups) * len(data.splits["test"]), []
+    with progress_bar(Console(stderr=True, quiet=quiet), total, "maps of test images") as bar:
+        for group in groups:
+            try:
+                evaluate_maps(group, "test", workers, bar.advance)
+            except SparselabelError as error:
+                lacking.append(f"no mAP-loc for {listing(run.path.name for run in group)}: {error.problem}")
+    return lacking
 
 
 def _outcome(folder: Path, run: dict[str, Any]) -> Outcome:

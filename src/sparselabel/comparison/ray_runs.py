@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sparselabel.comparison.planned_runs import Outcome, PlannedRun, in_comparison
 from sparselabel.config import Handling, Machine
 from sparselabel.errors import ConfigError, RunError, SparselabelError, param
+from sparselabel.run import Run
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Dataset
@@ -109,6 +110,7 @@ def train_task(
     folder: str, data: str, run: PlannedRun, machine: Machine, command: Sequence[str]
 ) -> dict[str, Any]:
     """Train one run on a node, in the folder that the command was given in."""
+    from sparselabel.comparison.evaluate_maps import evaluate_maps, has_places, maps_to_evaluate
     from sparselabel.comparison.runner import data_of
     from sparselabel.data.dataset import open_prepared
     from sparselabel.training.train_run import train_run
@@ -122,7 +124,11 @@ def train_task(
     os.chdir(folder)
     quiet = Handling(resume=True, quiet=True)
     own = data_of(run, open_prepared(Path(data)))
-    return train_run(own, run.config, run.path, machine, quiet, command)
+    result = train_run(own, run.config, run.path, machine, quiet, command)
+    if has_places(own):
+        for group in maps_to_evaluate([Run(run.path, own)], "test"):
+            evaluate_maps(group, "test", machine.workers)
+    return result
 
 
 def _outcome(run: PlannedRun, get: Callable[[], dict[str, Any]]) -> Outcome:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparselabel.comparison.planned_runs import RunKey
-from sparselabel.comparison.summary import BASELINE, ORACLE, Pair, Row
+from sparselabel.comparison.summary import BASELINE, MAP_LOC, ORACLE, Pair, Row
 from sparselabel.config import Recipe
 from sparselabel.progress import duration
 
@@ -203,6 +203,7 @@ def sheet_of(
         (f"over {against}", [_difference(row) for row in rows]),
         (f"gap {BASELINE} → {ORACLE}", [_share(row.recovered) for row in rows]),
     ]
+    columns.append((MAP_LOC, [percent(row.measures.get(MAP_LOC, ()), 1) for row in rows]))
     if HIDDEN in measures:
         columns.append((HIDDEN, [_hidden(row) for row in rows]))
     columns += [(name, [percent(row.measures.get(name, ()), 1) for row in rows]) for name in measures]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparselabel.comparison.planned_runs import Chosen, Outcome, RunKey
 from sparselabel.errors import RunError
+from sparselabel.files import read_json
 from sparselabel.run import Run, saw_hidden_labels
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 
 BASELINE, ORACLE = "an", "bce"
+MAP_LOC = "mAP-loc"
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,9 @@ def _row(outcomes: Sequence[Outcome]) -> Row:
             for split in ("validation", "test")
             if result[split]
         },
-        measures=_gathered(_real(result).items() for result in finished.values()),
+        measures=_gathered(
+            (_real(result) | _map_loc(Run(paths[key]))).items() for key, result in finished.items()
+        ),
         annotation=run.annotation,
     )
 
@@ -151,6 +155,13 @@ def _real(result: dict[str, Any]) -> dict[str, float | None]:
         f"ReaL mAP, {name}": real["by_number_of_labels"][number]["average_precision"]["mean_of_present"]
         for number, name in subsets.items()
     }
+
+
+def _map_loc(run: Run) -> dict[str, float]:
+    """The mAP-loc of the test images, where maps were evaluated by boxes or masks."""
+    file = run.evaluation_file("test")
+    location = read_json(file).get("location") if file.is_file() else None
+    return {MAP_LOC: location["mean"]} if location else {}
 
 
 def with_share(rows: Sequence[Row]) -> list[Row]:
