@@ -30,6 +30,7 @@ def compare(
     label_seeds: Annotated[list[int] | None, Listed] = None,
     annotations: Annotated[list[str] | None, Listed] = None,
     choose: Annotated[list[str] | None, Listed] = None,
+    staged: bool | None = None,
     vary: Annotated[list[str] | None, Listed] = None,
     against: str | None = None,
     cluster: str | None = None,
@@ -77,6 +78,9 @@ def compare(
     choose
         A setting, named as its flag is without dashes, and the values to choose from by validation mAP; may
         be given several times.
+    staged
+        Choose in two stages: train the head alone, on stored features, with all its settings; then
+        fine-tune with the chosen ones only. By default as the recipe does, where its choices are taken.
     vary
         A setting, named in the same way, and its values: a row of the table for each.
     against
@@ -100,6 +104,7 @@ def compare(
         label_seeds=label_seeds,
         annotations=annotations or (),
         choose=None if choose is None else choices(choose),
+        staged=staged,
         vary=None if vary is None else Varied.of(vary),
         against=against,
         config=config,

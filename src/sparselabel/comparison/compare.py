@@ -30,8 +30,9 @@ from sparselabel.comparison.result_tables import (
     write_markdown,
     write_table,
 )
-from sparselabel.comparison.runner import error_file, train_all
+from sparselabel.comparison.runner import check_all, error_file, machine_here, train_all
 from sparselabel.comparison.runs_display import runs_display
+from sparselabel.comparison.staged_selection import first_stage, refuse_stages, second_stage
 from sparselabel.comparison.summary import (
     BASELINE,
     Pair,
@@ -48,7 +49,7 @@ from sparselabel.config import load as load_config
 from sparselabel.errors import ConfigError, RunError, SparselabelError, command, listing, param
 from sparselabel.files import read_json, write_json
 from sparselabel.progress import first_process, progress_bar
-from sparselabel.run import Run
+from sparselabel.run import Run, flat_settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,6 +71,7 @@ def compare(
     label_seeds: int | Sequence[int] | None = None,
     annotations: Sequence[str] = (),
     choose: Mapping[str, Sequence[Any]] | Sequence[Varied] | None = None,
+    staged: bool | None = None,
     vary: Mapping[str, Sequence[Any]] | Varied | None = None,
     against: str | None = None,
     config: TrainConfig | str | Path | None = None,
@@ -105,6 +107,9 @@ def compare(
         ``"budget,annotate=I/SP,budget=0.02/0.05"`` are four.
     choose
         Values of settings to choose from by validation: ``{"head.lr": [1e-2, 1e-3]}``.
+    staged
+        Choose in two stages: first train the head alone, on stored features, with all its settings; then
+        fine-tune with the chosen ones only. By default as the recipe does, where its choices are taken.
     vary
         One setting and its values, a row of the table for each: ``{"settings.momentum": [0.6, 0.9]}``.
     against
@@ -147,17 +152,31 @@ def compare(
     folder = Path(out)
     kinds = kinds_of_annotation(annotations)
     planned = plan_runs(base, named, numbers, folder, chosen, varied, draws, kinds)
+    heads: list[PlannedRun] = []
+    if staged is None:
+        staged = told is not None and choose is None and told.recipe.compare.staged
+    if staged:
+        refuse_stages(base, chosen, varied)
+        head_alone, of_head, inside = first_stage(base, chosen, folder)
+        heads = plan_runs(head_alone, named, numbers, inside, of_head, varied, draws, kinds)
     ray = None if cluster is None else Cluster(cluster, cluster_cores)
     show = display or ((lambda total: nullcontext(NONE)) if handling.quiet else runs_display)
+    prepared = open_prepared(Path(data)) if isinstance(data, str | Path) else data
+    if prepared.temporary is not None:
+        prepared = prepared.keep(Path(f"{out}-data"))
+    _refuse_other_comparison(folder, prepared, planned)
+    failed: list[Outcome] = []
+    if heads:
+        check_all(prepared, planned, machine_here(machine, ray), folder)
+        with show(len(heads)) as callback:
+            first = train_all(prepared, heads, machine, callback, command, ray, handling)
+        planned, failed = second_stage(planned, first)
     with show(len(planned)) as callback:
-        prepared = open_prepared(Path(data)) if isinstance(data, str | Path) else data
-        if prepared.temporary is not None:
-            prepared = prepared.keep(Path(f"{out}-data"))
         outcomes = train_all(prepared, planned, machine, callback, command, ray, handling)
         lacking = _evaluate_maps(prepared, outcomes, machine.workers, handling.quiet)
     comparison = Comparison(
         folder,
-        tuple(outcomes),
+        (*outcomes, *failed),
         label_counts(prepared, kinds),
         None if varied is None else varied.name,
         against or BASELINE,
@@ -310,6 +329,42 @@ def label_counts(data: "Dataset", annotations: Sequence[str] = ()) -> tuple[dict
     kinds = {kind: redraw_labels(data, annotation=kind) for kind in annotations} or {"": data}
     observed = {kind: int((one.train.observed.values != UNKNOWN).sum()) for kind, one in kinds.items()}
     return observed, int((data.train.truth.values != UNKNOWN).sum())
+
+
+def _refuse_other_comparison(folder: Path, data: "Dataset", planned: Sequence[PlannedRun]) -> None:
+    """Raise if the folder has another comparison's runs, whose tables these would replace.
+
+    Runs that are there and are to be trained are checked one by one; of others, which are no part of this
+    comparison, data and settings must be the same, apart from what a comparison compares.
+    """
+    if not (folder / INDEX).is_file():
+        return
+    index, known = read_json(folder / INDEX), {run.path for run in planned}
+    compared = {"method", "seed", *(name for run in planned for name, _ in run.chosen)}
+    wanted = flat_settings(asdict(planned[0].config))
+    test = data.splits["test"].digest if "test" in data.splits else None
+    for one in index["runs"]:
+        run = Run(folder / one["folder"])
+        if run.path in known or not run.config_file.is_file():
+            continue
+        apart = compared | {name for name, _ in one["chosen"]} | {index["varied"]}
+        fields = {name.replace("-", "_") for name in apart if name}
+        there = flat_settings(asdict(run.config()))
+        differ = {
+            name: f"{param(name)} is {there.get(name)} there, not {wanted.get(name)}"
+            for name in {**there, **wanted}
+            if there.get(name) != wanted.get(name) and not name.startswith("settings.") and name not in fields
+        }
+        if run.metadata()["data_digest"].get("test") != test:
+            differ["data"] = "other test images or labels"
+        if differ:
+            raise RunError(
+                f"{folder} holds another comparison, with {one['folder']}: {listing(differ.values())}",
+                f"choose another {param('out')}",
+                "compare with the same settings",
+                what=run.path,
+                value=list(differ),
+            )
 
 
 def _evaluate_maps(data: "Dataset", outcomes: Sequence[Outcome], workers: int, quiet: bool) -> list[str]:

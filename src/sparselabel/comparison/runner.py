@@ -77,10 +77,10 @@ def train_all(
     """Check all runs, train what is not finished yet; an outcome for each, in their order."""
     callback = callback or RunsCallback()
     folders = {run.path.parent for run in planned}
-    # Nodes of a cluster are other machines than this one, which may have no GPU.
-    here = machine if cluster is None else replace(machine, accelerator="cpu", devices=1, workers=0)
     for out in folders:
-        check_all(data, [run for run in planned if run.path.parent == out], here, out)
+        check_all(
+            data, [run for run in planned if run.path.parent == out], machine_here(machine, cluster), out
+        )
     finished = [run for run in planned if Run(run.path).finished]
     callback.on_skipped(len(finished))
     outcomes = {run.path: Outcome(run, Run(run.path).result()) for run in finished}
@@ -95,6 +95,11 @@ def train_all(
         write_error(outcome)
         callback.on_end(outcome)
     return [outcomes[run.path] for run in planned]
+
+
+def machine_here(machine: Machine, cluster: Cluster | None) -> Machine:
+    """What to check runs on: nodes of a cluster are other machines than this one, which may have no GPU."""
+    return machine if cluster is None else replace(machine, accelerator="cpu", devices=1, workers=0)
 
 
 def _train_here(
