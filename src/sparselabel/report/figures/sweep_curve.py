@@ -14,7 +14,7 @@ import numpy as np
 
 from sparselabel.data.readers.csv_parquet import open_cells
 from sparselabel.errors import ConfigError, DataError, RunError, command, nearest, param
-from sparselabel.report.figures.style import log_curves, look_of, new_figure, save, style
+from sparselabel.report.figures.style import legend_columns, log_curves, look_of, new_figure, save, style
 from sparselabel.run import Run
 
 if TYPE_CHECKING:
@@ -205,7 +205,8 @@ def _figure(points: Sequence[Point], title: str) -> "Figure":
             axes.set_ylabel(title)
         if labels == panels[0]:
             handles, names = axes.get_legend_handles_labels()
-            figure.legend(handles, names, loc="outside upper center", ncols=4)
+            beside = legend_columns(names, figure.get_figwidth())
+            figure.legend(handles, names, loc="outside upper center", ncols=beside)
     return figure
 
 
