@@ -3,6 +3,7 @@
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def test_features_are_shared_by_data_of_the_same_images(
         again = prepare(source, tmp_path / "again", Preparation(sparsify="uniform", validation=0.5))
         fewer = prepare(source, tmp_path / "fewer", Preparation(keep_train=0.5, keep_test=0.5))
     train_run(first, TINY, tmp_path / "run", HERE, QUIET)
-    by_image = {}
+    by_image: dict[int, Any] = {}
     for split in first.splits:
         features = np.load(file_of(first, split))
         by_image |= dict(zip(first.split(split).digests.tolist(), features, strict=True))
