@@ -16,7 +16,8 @@ from sparselabel.cli.arguments import told_by
 from sparselabel.cli.compare import compare
 from sparselabel.comparison.from_recipe import asked_for
 from sparselabel.comparison.grid import Varied, choices
-from sparselabel.comparison.planned_runs import plan_runs
+from sparselabel.comparison.planned_runs import Outcome, plan_runs
+from sparselabel.comparison.staged_selection import first_stage, refuse_stages, second_stage
 from sparselabel.config import Recipe, TrainConfig
 from sparselabel.data.sparsify import split_rows
 from sparselabel.errors import ConfigError
@@ -192,13 +193,22 @@ def test_how_many_runs_a_recipe_has() -> None:
             arguments = understood(command)[1]
             methods, chosen, varied, config = arguments["asked"]
             seeds = arguments.get("seeds") or about.compare.seeds
-            planned += len(plan_runs(config, methods, seeds, arguments["out"], chosen, varied))
+            runs = plan_runs(config, methods, seeds, arguments["out"], chosen, varied)
+            if about.compare.staged:  # of the head's settings only the chosen ones are fine-tuned with
+                refuse_stages(config, chosen, varied)
+                alone, of_head, out = first_stage(config, chosen, arguments["out"])
+                heads = plan_runs(alone, methods, seeds, out, of_head, varied)
+                runs, _ = second_stage(
+                    runs, [Outcome(run, {"validation": None, "test": None}) for run in heads]
+                )
+            planned += len(runs)
         counts[name] = planned
         said = re.search(r"(\d+) (?:short )?runs?\b", about.cost)
         assert said is not None
         assert int(said[1]) == planned, name
     assert counts["scl/voc"] == 11
     assert counts["spml/voc-linear"] == 72
+    assert counts["spml/voc-linear-init"] == 16
 
 
 def test_every_published_method_is_trained() -> None:

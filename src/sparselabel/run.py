@@ -284,7 +284,7 @@ class Run:
         return self.moved if isinstance(self.moved, Path) else self.moved.folder
 
     def data(self) -> "Dataset":
-        """Its prepared data as it saw it: with its draw of labels, and the reviewers' answers, if any."""
+        """Its prepared data as it saw it: with its own labels and the reviewers' answers, if any."""
         from sparselabel.data.answers import read_answers, with_answers
         from sparselabel.data.dataset import open_prepared
         from sparselabel.data.redraw_labels import redraw_labels
@@ -299,9 +299,9 @@ class Run:
         data = open_prepared(folder)
         if data.classes != self.classes:
             raise RunError(f"{folder} has other classes than the data that {self.path} was trained on")
-        label_seed = self.metadata().get("label_seed")
-        if label_seed is not None:
-            data = redraw_labels(data, label_seed)
+        label_seed, annotation = (self.metadata().get(name) for name in ("label_seed", "annotation"))
+        if label_seed is not None or annotation:
+            data = redraw_labels(data, label_seed, annotation or "")
         return with_answers(data, read_answers(given), str(given)) if given.is_file() else data
 
     def split(self, name: str) -> "PreparedSplit":

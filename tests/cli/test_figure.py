@@ -14,7 +14,10 @@ from tests.report.figures.made_up import constant_maps, make_data, make_run, sco
 from tests.training.conftest import small_scenes, tiny
 
 LABELS = np.eye(5, dtype=np.int8)[[0, 1, 2, 3, 4, 0, 1, 2]]
-FIGURES = ("heat-maps", "growth", "beside", "scores", "sizes", "sweep", "localization", "budgets")
+FIGURES = (
+    "heat-maps", "growth", "beside", "scores", "hidden-positives", "sizes", "sweep", "localization",
+    "budgets",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FIGURES)

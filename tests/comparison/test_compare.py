@@ -9,8 +9,10 @@ import pytest
 
 import sparselabel
 from sparselabel.comparison.compare import Comparison, compare
+from sparselabel.comparison.evaluate_maps import evaluate_maps, has_places, maps_to_evaluate
 from sparselabel.config import HeadPhase, TrainConfig
 from sparselabel.data.dataset import Dataset
+from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.run import Run
 from tests.comparison.test_runner import TINY, data  # noqa: F401
@@ -157,3 +159,52 @@ def test_draws_of_labels(tmp_path: Path, data: Dataset) -> None:  # noqa: F811
     with pytest.raises(ConfigError) as refused:
         compare(data, ["an"], out=tmp_path / "d", label_seeds=[-1], config=TINY, **HERE)
     assert refused.value.what == "label_seeds"
+
+
+def test_kinds_of_annotation(tmp_path: Path, data: Dataset) -> None:  # noqa: F811
+    kinds = ["none", "single-positive", "budget,annotate=SP,budget=.5"]
+    made = compare(data, ["an", "an-ls"], out=tmp_path / "c", annotations=kinds, config=TINY, **HERE)
+    assert [one.run.path.name for one in made.outcomes[:3]] == [
+        "an-none-seed0", "an-single-positive-seed0", "an-budget,annotate=SP,budget=0.5-seed0",
+    ]  # fmt: skip
+    table = made.table()
+    names = ["none", "single-positive", "budget,annotate=SP,budget=0.5"]
+    assert table["annotation"].tolist() == [name for name in names for _ in range(2)]
+    assert table["method"].tolist() == ["an", "an-ls"] * 3
+    for row in made.rows:
+        labels = Run(next(iter(row.paths.values()))).data().train.observed.values
+        assert row.labels == (labels != UNKNOWN).sum()
+    assert table["difference"].notna().tolist() == [False, True] * 3
+    assert table["difference"][3] == pytest.approx(table["test"][3] - table["test"][2])
+    pairs = made.differences()
+    within = pairs[pairs["annotation"] == pairs["other_annotation"]]
+    across = pairs[pairs["annotation"] != pairs["other_annotation"]]
+    assert (len(within), len(across)) == (3, 6)
+    assert (across["method"] == across["other"]).all()
+    assert Comparison.open(made.folder).table().equals(table)
+    figure = made.figure()
+    assert figure.axes[0].get_yticklabels()[2].get_text() == "an, single-positive"
+
+
+def test_maps_are_evaluated_where_there_are_boxes(made: Comparison, data: Dataset) -> None:  # noqa: F811
+    assert has_places(data)
+    row = made.rows[0]
+    values = [
+        json.loads((path / "evaluation-test.json").read_text())["location"]["mean"]
+        for path in row.paths.values()
+    ]
+    assert row.measures["mAP-loc"] == values
+    assert made.table()["mAP-loc"][0] == pytest.approx(50 * sum(values))
+    assert "mAP-loc" in made.sheet().columns
+    assert maps_to_evaluate([Run(one.run.path) for one in made.outcomes], "test") == []
+
+
+def test_maps_are_evaluated_together_where_runs_share_a_backbone(
+    made: Comparison,
+    data: Dataset,  # noqa: F811
+) -> None:
+    runs = [Run(one.run.path, data) for one in made.outcomes]
+    groups = maps_to_evaluate(runs, "val")
+    assert [[run.config().seed for run in group] for group in groups] == [[0] * 3, [1] * 3]  # random weights
+    evaluate_maps(groups[0], "val")
+    assert [len(group) for group in maps_to_evaluate(runs, "val")] == [3]

@@ -103,7 +103,7 @@ def test_a_node_without_the_shared_disk(tmp_path: Path) -> None:
     with pytest.raises(
         RunError, match=r"has no folder .*no: data, runs and the folder of the command must be on a disk"
     ):
-        train_task(str(tmp_path), str(tmp_path / "no"), None, "", Machine(), ())
+        train_task(str(tmp_path), str(tmp_path / "no"), PLANNED[0], Machine(), ())
 
 
 def test_several_devices_are_refused() -> None:

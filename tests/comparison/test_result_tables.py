@@ -67,14 +67,16 @@ def test_the_table(tmp_path: Path) -> None:
         "method": "an", "head.batch-size": "8", "settings.weight": "", "validation": "50.00", "test": "51.00",
         "test_low": "", "test_high": "",
         "spread": "1.41", "validation_spread": "", "gap_recovered": "0.000", "difference": "",
-        "difference_low": "", "difference_high": "", "hidden_model": "", "hidden_estimates": "",
+        "difference_low": "", "difference_high": "", "zero_outside": "",
+        "hidden_model": "", "hidden_estimates": "",
         "training_labels": "", "seconds": "2.0",
         "memory_mb": "2", "failed": "0", "published test mAP": "", "test_0": "50.00", "test_3": "52.00",
     }  # fmt: skip
     assert {name: value for name, value in role.items() if value != an[name]} == {
         "method": "role", "head.batch-size": "16", "settings.weight": "0.1", "validation": "45.00",
         "test": "65.00", "spread": "7.07", "validation_spread": "7.07", "gap_recovered": "0.350",
-        "difference": "14.00", "difference_low": "-1.00", "difference_high": "20.00", "hidden_model": "50.00",
+        "difference": "14.00", "difference_low": "-1.00", "difference_high": "20.00", "zero_outside": "False",
+        "hidden_model": "50.00",
         "hidden_estimates": "90.00", "training_labels": "4574", "seconds": "", "memory_mb": "",
         "published test mAP": "86.50", "test_0": "70.00", "test_3": "60.00",
     }  # fmt: skip
@@ -122,9 +124,13 @@ def test_what_people_read() -> None:
     ]  # fmt: skip
     assert sheet.lines == [
         ["an", "8", "", "50.0", "51.0 ± 1.4", "", "0%", "", "2.0 s", "2 MB", ""],
-        ["role", "16", "0.1", "45.0", "65.0 ± 7.1", "+14.0 (−1.0 to +20.0)", "35%", "86.5", "", "", ""],
+        ["role", "16", "0.1", "45.0", "65.0 ± 7.1", "+14.0 (−1.0 to +20.0) n.s.", "35%", "86.5", "", "", ""],
         ["bce", "8", "", "", "91.0 ± 1.4", "", "100%", "", "", "", "1"],
     ]
+    assert "contains 0" in sheet.notes[-1]
+    sure = replace(ROWS[1], difference=Difference(0.51, 0.65, 0.01, 0.2, 0.9, 100))
+    assert sheet_of([sure], against="an").lines[0][-2] == "+14.0 (+1.0 to +20.0)"
+    assert sheet_of([sure], against="an").notes == ()
 
 
 def test_columns_are_called_what_was_measured() -> None:
@@ -173,3 +179,21 @@ def test_markdown_and_latex(tmp_path: Path) -> None:
         r"\end{tabular}",
     ]
     assert latex(r"\{#~^&$}<") == (r"\textbackslash{}\{\#\textasciitilde{}\textasciicircum{}\&\$\}$<$")
+
+
+def test_kinds_of_annotation_have_a_column(tmp_path: Path) -> None:
+    rows = [
+        Row("an", {}, {0: 0.5}, annotation="none", by_labels={("test", "1"): [0.5]}),
+        Row("an", {}, {0: 0.4}, annotation="uniform,share=0.4", measures={"mAP-loc": [0.1, 0.2]}),
+    ]
+    sheet = sheet_of(rows)
+    assert (sheet.columns, sheet.words) == (["method", "annotation", "test mAP", "mAP-loc"], 2)
+    assert sheet.lines[1] == ["an", "uniform,share=0.4", "40.0", "15.0"]
+    lines = written(rows, tmp_path)
+    assert [(line["annotation"], line["mAP-loc"]) for line in lines] == [
+        ("none", ""), ("uniform,share=0.4", "15.00"),
+    ]  # fmt: skip
+    write_by_labels(rows, tmp_path / "labels.csv")
+    assert (tmp_path / "labels.csv").read_text().splitlines() == [
+        "method,annotation,split,labels,mAP,spread", "an,none,test,1,50.00,",
+    ]  # fmt: skip

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparselabel.config import Preparation
+from sparselabel.config import Preparation, Sparsify
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.data.prepare import prepare
-from sparselabel.data.redraw_labels import redraw_labels
+from sparselabel.data.redraw_labels import kinds_of_annotation, redraw_labels, setting_of
 from sparselabel.data.scenes import generate as scenes
-from sparselabel.errors import DataError
+from sparselabel.errors import ConfigError, DataError
 
 
 def made(folder: Path, **how: Any) -> Dataset:
@@ -65,7 +65,7 @@ def test_what_cannot_be_redrawn(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="hid none") as refused:
         redraw_labels(data, 1)
     assert (refused.value.what, refused.value.value) == ("label_seeds", "none")
-    assert refused.value.parameters == ["sparsify", "label_seeds"]
+    assert refused.value.parameters == ["sparsify", "annotations", "label_seeds"]
     truth = np.array(data.train.truth.values)
     truth[0, :2] = UNKNOWN
     table = LabelTable(data.train.truth.ids, data.classes, truth)
@@ -76,3 +76,57 @@ def test_what_cannot_be_redrawn(tmp_path: Path) -> None:
     scored = {"preparation": {"sparsify": "single-positive", "scores": "other.csv"}}
     with pytest.raises(DataError, match="set by another model's scores"):
         redraw_labels(replace(data, made=scored), 1)
+
+
+def test_kinds_of_annotation_by_name() -> None:
+    assert kinds_of_annotation(
+        ["none", "single-positive,prefer=any/larger", "budget,annotate=I/SP,budget=.02/.050"]
+    ) == [
+        "none",
+        "single-positive,prefer=any",
+        "single-positive,prefer=larger",
+        "budget,annotate=I,budget=0.02",
+        "budget,annotate=I,budget=0.05",
+        "budget,annotate=SP,budget=0.02",
+        "budget,annotate=SP,budget=0.05",
+    ]
+    assert setting_of("positive-share,share=0.4") == Sparsify("positive-share", share=0.4)
+    assert setting_of("budget,annotate=AB,answers=30") == Sparsify("budget", annotate="AB", answers=30)
+    for wrong in (
+        "single",  # no such kind
+        "single-positive,larger",  # no value
+        "single-positive,preference=larger",  # no such setting
+        "single-positive,share=0.4",  # for another kind
+        "uniform,share=2",
+        "uniform,label_seed=2",
+        "budget,annotate=XY,budget=0.1",
+    ):
+        with pytest.raises(ConfigError) as refused:
+            kinds_of_annotation([wrong])
+        assert (refused.value.what, refused.value.value) == ("annotations", wrong)
+
+
+@pytest.mark.parametrize("hidden", ["none", "single-positive"])
+def test_another_kind_of_labels(tmp_path: Path, hidden: str) -> None:
+    data = made(tmp_path, sparsify=hidden)
+    truth = data.train.truth.values
+    everything = redraw_labels(data, annotation="none")
+    assert np.array_equal(everything.train.observed.values, truth)
+    assert (everything is data) == (hidden == "none")
+    frequent = redraw_labels(data, annotation="single-positive,prefer=frequent")
+    counts = np.where(truth == POSITIVE, data.train.truth.counts(), -1)
+    kept = frequent.train.observed.values == POSITIVE
+    assert (kept.sum(axis=1) == (truth == POSITIVE).any(axis=1)).all()
+    assert (counts[kept] == counts.max(axis=1)[kept.any(axis=1)]).all()
+    points = redraw_labels(data, 3, "budget,annotate=SP,budget=0.5")
+    assert (points.label_seed, points.annotation) == (3, "budget,annotate=SP,budget=0.5")
+    assert points.train.seen.is_point.all()
+    assert points.made["bought"]["train"]["points"] == len(points.train.seen) > 0
+    assert points.made["preparation"]["budget"] == 0.5
+    assert redraw_labels(data, 4, points.annotation).train.digest != points.train.digest
+    few = redraw_labels(data, annotation="per-class,positives=2,negatives=1")
+    assert ((few.train.observed.values == POSITIVE).sum(axis=0) <= 2).all()
+    assert (redraw_labels(data, annotation="single-positive") is data) == (hidden == "single-positive")
+    with pytest.raises(ConfigError) as refused:
+        redraw_labels(data, annotation="budget,annotate=SP,budget=50")
+    assert refused.value.parameters[0] == "budget"

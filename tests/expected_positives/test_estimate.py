@@ -10,7 +10,13 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.data.sparsify import keep_per_image, keep_share
 from sparselabel.errors import DataError
 from sparselabel.expected_positives.class_counts import ClassCounts
-from sparselabel.expected_positives.estimate import estimate_positives, kept_share, needs_features
+from sparselabel.expected_positives.estimate import (
+    REPEAT_STEPS,
+    STEPS,
+    estimate_positives,
+    kept_share,
+    needs_features,
+)
 
 Features = npt.NDArray[np.float32]
 
@@ -62,6 +68,13 @@ def test_the_same_seed_gives_the_same_numbers() -> None:
     assert np.array_equal(one.expected, two.expected)
     assert one.interval == two.interval
     assert not np.array_equal(one.expected, estimate(features, observed, seed=6).expected)
+
+
+def test_it_reports_its_steps() -> None:
+    features, truth = made_up(300)
+    steps: list[int] = []
+    estimate(features, keep_per_image(truth, 1, 0, seed=1), report=steps.append)
+    assert sum(steps) == STEPS + 2 * REPEAT_STEPS  # two repeats, as above
 
 
 def test_a_class_that_is_never_annotated_has_none_and_disturbs_nothing() -> None:

@@ -28,7 +28,9 @@ def compare(
     methods: Annotated[list[str] | None, Listed] = None,
     seeds: Annotated[list[int] | None, Listed] = None,
     label_seeds: Annotated[list[int] | None, Listed] = None,
+    annotations: Annotated[list[str] | None, Listed] = None,
     choose: Annotated[list[str] | None, Listed] = None,
+    staged: bool | None = None,
     vary: Annotated[list[str] | None, Listed] = None,
     against: str | None = None,
     cluster: str | None = None,
@@ -69,9 +71,16 @@ def compare(
     label_seeds
         Repeat all on these draws of observed labels, which hide labels as the preparation did; the full ones
         must be known. The preparation's own seed is the data as it is.
+    annotations
+        Kinds of annotation to compare, each with all methods; full labels must be known. A kind is what
+        `prepare --sparsify` takes, and its settings: `single-positive,prefer=larger`. Several values are
+        several kinds: `budget,annotate=I/SP,budget=.02/.05` are four.
     choose
         A setting, named as its flag is without dashes, and the values to choose from by validation mAP; may
         be given several times.
+    staged
+        Choose in two stages: train the head alone, on stored features, with all its settings; then
+        fine-tune with the chosen ones only. By default as the recipe does, where its choices are taken.
     vary
         A setting, named in the same way, and its values: a row of the table for each.
     against
@@ -93,7 +102,9 @@ def compare(
         out=out,
         seeds=seeds or (list(told.recipe.compare.seeds) if told else 1),
         label_seeds=label_seeds,
+        annotations=annotations or (),
         choose=None if choose is None else choices(choose),
+        staged=staged,
         vary=None if vary is None else Varied.of(vary),
         against=against,
         config=config,

@@ -114,6 +114,30 @@ def scores(*runs: Path, split: Split = "val", out: Out = Path("scores.png")) -> 
 
 
 @app.command
+def hidden_positives(*runs: Path, out: Out = Path("hidden-positives.png")) -> None:
+    """How high training scores the positives that are not observed, epoch by epoch (Cole 2021 figure 2).
+
+    For runs on data whose full labels are known. Each column is a histogram that adds up to 1.
+
+    Example: `sparselabel figure hidden-positives comparison --out hidden-positives.png`
+
+    Parameters
+    ----------
+    runs
+        Folders of finished runs; of a comparison's folder the first seed of each row.
+    """
+    from sparselabel.comparison.compare import INDEX, Comparison
+    from sparselabel.report.figures.hidden_positives import draw_hidden_positives
+
+    folders = [
+        folder
+        for path in runs
+        for folder in (Comparison.open(path).best_runs() if (path / INDEX).is_file() else [path])
+    ]
+    _draw(draw_hidden_positives, folders, out=out)
+
+
+@app.command
 def sizes(
     baseline: Path, /, *runs: Path, bins: int = 5, split: Split = "test", out: Out = Path("sizes.png")
 ) -> None:

@@ -80,6 +80,7 @@ def plan(
         Method that is trained on answers with points or boxes.
     """
     from sparselabel import __version__
+    from sparselabel.comparison.evaluate_maps import evaluate_maps, maps_to_evaluate
     from sparselabel.data.annotation_budget import KINDS, Prices
     from sparselabel.data.dataset import open_prepared
     from sparselabel.plan.budget import (
@@ -93,11 +94,10 @@ def plan(
     from sparselabel.plan.candidate_runs import (
         candidates_of,
         check_candidates,
-        evaluate_maps,
-        passes,
         train_candidates,
     )
     from sparselabel.plan.plan_page import About
+    from sparselabel.run import Run
 
     prices = Prices(answer_seconds, point_seconds, box_seconds)
     config = with_defaults(config, TOLD_FLAGS)
@@ -115,9 +115,10 @@ def plan(
         failed = train_candidates(prepared, spent, candidates, machine, shown, sys.argv)
     if not first_process():
         return
-    if total := passes(candidates, split) * len(prepared.split(split)):
-        with progress(total, f"where they see things, {split}") as advance:
-            evaluate_maps(candidates, split, machine.workers, advance)
+    if groups := maps_to_evaluate([Run(one.run.path) for one in candidates], split):
+        with progress(len(groups) * len(prepared.split(split)), f"maps, {split}") as advance:
+            for group in groups:
+                evaluate_maps(group, split, machine.workers, advance)
     evaluated, chosen_by = len(prepared.split(split)), validation_of(prepared)
     about = About(
         prepared.name, split, evaluated, draws, methods, config, sys.argv, __version__, failed, chosen_by

@@ -54,6 +54,8 @@ def _show(name: str) -> None:
     for what, settings in (("varied", recipe.compare.vary), ("chosen by validation", recipe.compare.choose)):
         for setting, values in settings.items():
             console.print(f"  {what}: {setting}: {_words(values)}")
+    if recipe.compare.staged:
+        console.print("  chosen in two stages: the head's settings, then those of fine-tuning")
     if recipe.published or recipe.ours:
         for table in _numbers(recipe, console.width):
             console.print(table)

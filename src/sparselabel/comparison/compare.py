@@ -30,8 +30,9 @@ from sparselabel.comparison.result_tables import (
     write_markdown,
     write_table,
 )
-from sparselabel.comparison.runner import error_file, train_all
+from sparselabel.comparison.runner import check_all, error_file, machine_here, train_all
 from sparselabel.comparison.runs_display import runs_display
+from sparselabel.comparison.staged_selection import first_stage, refuse_stages, second_stage
 from sparselabel.comparison.summary import (
     BASELINE,
     Pair,
@@ -45,10 +46,10 @@ from sparselabel.comparison.summary import (
 )
 from sparselabel.config import Handling, Recipe, TrainConfig, configure, from_dict
 from sparselabel.config import load as load_config
-from sparselabel.errors import ConfigError, RunError, command, listing, param
+from sparselabel.errors import ConfigError, RunError, SparselabelError, command, listing, param
 from sparselabel.files import read_json, write_json
-from sparselabel.progress import first_process
-from sparselabel.run import Run
+from sparselabel.progress import first_process, progress_bar
+from sparselabel.run import Run, flat_settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,7 +69,9 @@ def compare(
     out: str | Path = "runs/compare",
     seeds: int | Sequence[int] = 1,
     label_seeds: int | Sequence[int] | None = None,
+    annotations: Sequence[str] = (),
     choose: Mapping[str, Sequence[Any]] | Sequence[Varied] | None = None,
+    staged: bool | None = None,
     vary: Mapping[str, Sequence[Any]] | Varied | None = None,
     against: str | None = None,
     config: TrainConfig | str | Path | None = None,
@@ -98,8 +101,15 @@ def compare(
         How many draws of observed labels, or their seeds: all is repeated on each. It needs data whose full
         labels are known, and hides them as the preparation did; the preparation's own seed is the data as it
         is.
+    annotations
+        Kinds of annotation to compare, each with all methods, simulated on data whose full labels are known:
+        what ``sparsify`` is in a preparation, and its settings, as in ``"single-positive,prefer=larger"``.
+        ``"budget,annotate=I/SP,budget=0.02/0.05"`` are four.
     choose
         Values of settings to choose from by validation: ``{"head.lr": [1e-2, 1e-3]}``.
+    staged
+        Choose in two stages: first train the head alone, on stored features, with all its settings; then
+        fine-tune with the chosen ones only. By default as the recipe does, where its choices are taken.
     vary
         One setting and its values, a row of the table for each: ``{"settings.momentum": [0.6, 0.9]}``.
     against
@@ -122,6 +132,7 @@ def compare(
         ``workers=4``), ``quiet`` and ``tensorboard``; any other keyword is a setting of the methods.
     """
     from sparselabel.data.dataset import open_prepared
+    from sparselabel.data.redraw_labels import kinds_of_annotation
 
     told = FromRecipe.load(recipe) if isinstance(recipe, str) else recipe
     if isinstance(config, str | Path):
@@ -139,22 +150,38 @@ def compare(
     numbers = _numbers("seeds", seeds)
     draws = [] if label_seeds is None else _numbers("label_seeds", label_seeds)
     folder = Path(out)
-    planned = plan_runs(base, named, numbers, folder, chosen, varied, draws)
+    kinds = kinds_of_annotation(annotations)
+    planned = plan_runs(base, named, numbers, folder, chosen, varied, draws, kinds)
+    heads: list[PlannedRun] = []
+    if staged is None:
+        staged = told is not None and choose is None and told.recipe.compare.staged
+    if staged:
+        refuse_stages(base, chosen, varied)
+        head_alone, of_head, inside = first_stage(base, chosen, folder)
+        heads = plan_runs(head_alone, named, numbers, inside, of_head, varied, draws, kinds)
     ray = None if cluster is None else Cluster(cluster, cluster_cores)
     show = display or ((lambda total: nullcontext(NONE)) if handling.quiet else runs_display)
+    prepared = open_prepared(Path(data)) if isinstance(data, str | Path) else data
+    if prepared.temporary is not None:
+        prepared = prepared.keep(Path(f"{out}-data"))
+    _refuse_other_comparison(folder, prepared, planned)
+    failed: list[Outcome] = []
+    if heads:
+        check_all(prepared, planned, machine_here(machine, ray), folder)
+        with show(len(heads)) as callback:
+            first = train_all(prepared, heads, machine, callback, command, ray, handling)
+        planned, failed = second_stage(planned, first)
     with show(len(planned)) as callback:
-        prepared = open_prepared(Path(data)) if isinstance(data, str | Path) else data
-        if prepared.temporary is not None:
-            prepared = prepared.keep(Path(f"{out}-data"))
         outcomes = train_all(prepared, planned, machine, callback, command, ray, handling)
+        lacking = _evaluate_maps(prepared, outcomes, machine.workers, handling.quiet)
     comparison = Comparison(
         folder,
-        tuple(outcomes),
-        label_counts(prepared),
+        (*outcomes, *failed),
+        label_counts(prepared, kinds),
         None if varied is None else varied.name,
         against or BASELINE,
         None if told is None else told.recipe,
-        tuple(notes_on(prepared, base, told) + note_on_preset(named, base.settings.get("preset"))),
+        (*notes_on(prepared, base, told), *note_on_preset(named, base.settings.get("preset")), *lacking),
         str(prepared.folder),
     )
     if first_process():
@@ -167,13 +194,13 @@ def compare(
 class Comparison:
     """Runs of several methods on one data set: what they reached on the test images, and what is chance.
 
-    In a notebook it shows itself as a table. ``labels`` is how many labels training observed, and how many
-    there are.
+    In a notebook it shows itself as a table. ``labels`` is how many labels training observed, by kind of
+    annotation ("" for the data's own), and how many there are.
     """
 
     folder: Path
     outcomes: tuple[Outcome, ...]
-    labels: tuple[int, int]
+    labels: tuple[dict[str, int], int]
     varied: str | None = None
     against: str = BASELINE
     recipe: Recipe | None = None
@@ -210,6 +237,7 @@ class Comparison:
                 "method": outcome.run.method,
                 "seed": outcome.run.seed,
                 "label_seed": outcome.run.label_seed,
+                "annotation": outcome.run.annotation,
                 "value": outcome.run.value,
                 "chosen": [list(pair) for pair in outcome.run.chosen],
             }
@@ -228,14 +256,14 @@ class Comparison:
 
     @cached_property
     def rows(self) -> list[Row]:
-        """A row for each method and varied value, with the settings that validation chose."""
+        """A row for each kind of annotation, method and varied value, with what validation chose."""
         rows = with_labels(rows_of(self.outcomes), *self.labels)
         rows = with_intervals(rows, self._draws)
         return with_differences(rows, self.against, self._lacking.append, self._draws)
 
     @cached_property
     def pairs(self) -> list[Pair]:
-        """All pairs of methods."""
+        """All pairs of methods on the same labels, and of kinds of annotation with the same method."""
         return pairs_of(self.rows, self._lacking.append, self._draws)
 
     @property
@@ -248,8 +276,8 @@ class Comparison:
         return _frame(table_columns(self.rows, self.varied, self.recipe))
 
     def differences(self) -> "DataFrame":
-        """Each pair of methods: test mAP of ``method`` minus that of ``other`` in points, its 95 % interval
-        from ``low`` to ``high``, and whether 0 is outside of it."""  # noqa: D209
+        """Each pair of rows: test mAP of ``method`` minus that of ``other`` in points, its 95 % interval from
+        ``low`` to ``high``, and whether 0 is outside of it."""  # noqa: D209
         return _frame(difference_columns(self.pairs, self.varied))
 
     def figure(self) -> "Figure":
@@ -293,14 +321,69 @@ class Comparison:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
 
 
-def label_counts(data: "Dataset") -> tuple[int, int]:
-    """How many labels training observes, and how many are known."""
+def label_counts(data: "Dataset", annotations: Sequence[str] = ()) -> tuple[dict[str, int], int]:
+    """How many labels training observes, by kind of annotation, and how many are known."""
     from sparselabel.data.labels import UNKNOWN
+    from sparselabel.data.redraw_labels import redraw_labels
 
-    observed, everything = (
-        int((table.values != UNKNOWN).sum()) for table in (data.train.observed, data.train.truth)
-    )
-    return observed, everything
+    kinds = {kind: redraw_labels(data, annotation=kind) for kind in annotations} or {"": data}
+    observed = {kind: int((one.train.observed.values != UNKNOWN).sum()) for kind, one in kinds.items()}
+    return observed, int((data.train.truth.values != UNKNOWN).sum())
+
+
+def _refuse_other_comparison(folder: Path, data: "Dataset", planned: Sequence[PlannedRun]) -> None:
+    """Raise if the folder has another comparison's runs, whose tables these would replace.
+
+    Runs that are there and are to be trained are checked one by one; of others, which are no part of this
+    comparison, data and settings must be the same, apart from what a comparison compares.
+    """
+    if not (folder / INDEX).is_file():
+        return
+    index, known = read_json(folder / INDEX), {run.path for run in planned}
+    compared = {"method", "seed", *(name for run in planned for name, _ in run.chosen)}
+    wanted = flat_settings(asdict(planned[0].config))
+    test = data.splits["test"].digest if "test" in data.splits else None
+    for one in index["runs"]:
+        run = Run(folder / one["folder"])
+        if run.path in known or not run.config_file.is_file():
+            continue
+        apart = compared | {name for name, _ in one["chosen"]} | {index["varied"]}
+        fields = {name.replace("-", "_") for name in apart if name}
+        there = flat_settings(asdict(run.config()))
+        differ = {
+            name: f"{param(name)} is {there.get(name)} there, not {wanted.get(name)}"
+            for name in {**there, **wanted}
+            if there.get(name) != wanted.get(name) and not name.startswith("settings.") and name not in fields
+        }
+        if run.metadata()["data_digest"].get("test") != test:
+            differ["data"] = "other test images or labels"
+        if differ:
+            raise RunError(
+                f"{folder} holds another comparison, with {one['folder']}: {listing(differ.values())}",
+                f"choose another {param('out')}",
+                "compare with the same settings",
+                what=run.path,
+                value=list(differ),
+            )
+
+
+def _evaluate_maps(data: "Dataset", outcomes: Sequence[Outcome], workers: int, quiet: bool) -> list[str]:
+    """Judge what the runs see in the test images by boxes or masks, if there are any; notes on failures."""
+    from rich.console import Console
+
+    from sparselabel.comparison.evaluate_maps import evaluate_maps, has_places, maps_to_evaluate
+
+    if not first_process() or not has_places(data):
+        return []
+    groups = maps_to_evaluate([Run(one.run.path, data) for one in outcomes], "test")
+    total, lacking = len(groups) * len(data.splits["test"]), []
+    with progress_bar(Console(stderr=True, quiet=quiet), total, "maps of test images") as bar:
+        for group in groups:
+            try:
+                evaluate_maps(group, "test", workers, bar.advance)
+            except SparselabelError as error:
+                lacking.append(f"no mAP-loc for {listing(run.path.name for run in group)}: {error.problem}")
+    return lacking
 
 
 def _outcome(folder: Path, run: dict[str, Any]) -> Outcome:
@@ -309,7 +392,8 @@ def _outcome(folder: Path, run: dict[str, Any]) -> Outcome:
     kept = Run(path)
     config = kept.config() if kept.config_file.exists() else TrainConfig(method=run["method"])
     chosen = tuple((name, value) for name, value in run["chosen"])
-    planned = PlannedRun(run["method"], run["seed"], config, path, run["value"], chosen, run["label_seed"])
+    draw = run["label_seed"], run["annotation"]
+    planned = PlannedRun(run["method"], run["seed"], config, path, run["value"], chosen, *draw)
     if kept.finished:
         return Outcome(planned, kept.result())
     file = error_file(planned)

@@ -22,9 +22,15 @@ def draw_comparison(rows: Sequence[Row], varied: str | None = None) -> "Figure":
             axes.plot(100 * row.mean, place, "D", color=COLORS[0])
             if row.interval is not None:
                 axes.hlines(place, 100 * row.interval.low, 100 * row.interval.high, color=COLORS[0])
-        names = [f"{row.method}, {varied} {row.value}" if row.value else row.method for row in tested]
+        names = [", ".join(_words(row, varied)) for row in tested]
         axes.set_yticks(range(len(tested)), names)
         axes.invert_yaxis()
         name = next((row.names["test"] for row in tested if "test" in row.names), "mAP")
         axes.set_xlabel(f"test {name}, %")
     return figure
+
+
+def _words(row: Row, varied: str | None) -> list[str]:
+    """What a row is called."""
+    value = [f"{varied} {row.value}"] if row.value else []
+    return [row.method, *value, *([row.annotation] if row.annotation else [])]

@@ -1,4 +1,4 @@
-"""The runs that a comparison is made of: methods × values of a varied setting × choices × seeds."""
+"""The runs of a comparison: methods × values of a varied setting × choices × annotations × seeds."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -32,6 +32,8 @@ class PlannedRun:
     chosen: Chosen = ()
     label_seed: int | None = None
     """Of the draw of labels that it is trained on; None for the data as it is."""
+    annotation: str = ""
+    """Kind of annotation that it is trained on; "" for that of the data."""
 
     @property
     def key(self) -> RunKey:
@@ -41,8 +43,9 @@ class PlannedRun:
     def __str__(self) -> str:
         settings = "".join(f", {name} {value}" for name, value in self.chosen)
         value = f" with {self.value}" if self.value else ""
+        annotation = f", {self.annotation}" if self.annotation else ""
         labels = "" if self.label_seed is None else f", label seed {self.label_seed}"
-        return f"{self.method}{value}{settings}{labels}, seed {self.seed}"
+        return f"{self.method}{value}{settings}{annotation}{labels}, seed {self.seed}"
 
 
 def plan_runs(
@@ -53,8 +56,9 @@ def plan_runs(
     choose: Sequence[Varied] = (),
     varied: Varied | None = None,
     label_seeds: Sequence[int] = (),
+    annotations: Sequence[str] = (),
 ) -> list[PlannedRun]:
-    """All runs of a comparison; with ``label_seeds`` each is trained on every such draw of labels.
+    """All runs of a comparison, each on every draw (``label_seeds``) of every kind of labels.
 
     Each method takes those of the settings that it has, also of those to choose from. A method that does not
     have the varied setting runs once; one that does not have the preset keeps its defaults.
@@ -64,6 +68,7 @@ def plan_runs(
     _refuse_repeated(param("methods"), methods)
     _refuse_repeated(param("seeds"), seeds)
     _refuse_repeated(param("label_seeds"), label_seeds)
+    _refuse_repeated(param("annotations"), annotations)
     known = settings_known(methods)
     settings = [*([] if varied is None else [varied]), *choose]
     for setting in settings:
@@ -86,11 +91,14 @@ def plan_runs(
             names = [method, *(setting.folder(value, settings) for setting, value in combination)]
             varied_value = next((value for setting, value in combination if setting is varied), "")
             chosen = tuple((setting.name, value) for setting, value in combination if setting is not varied)
-            for labels, seed in product(label_seeds or (None,), seeds):
+            for annotation, labels, seed in product(annotations or ("",), label_seeds or (None,), seeds):
+                kind = [annotation] if annotation else []
                 draw = [] if labels is None else [f"labels{labels}"]
-                path = out / "-".join([*names, *draw, f"seed{seed}"])
+                path = out / "-".join([*names, *kind, *draw, f"seed{seed}"])
                 seeded = replace(config, seed=seed)
-                planned.append(PlannedRun(method, seed, seeded, path, varied_value, chosen, labels))
+                planned.append(
+                    PlannedRun(method, seed, seeded, path, varied_value, chosen, labels, annotation)
+                )
     _refuse_repeated("a run's folder", [run.path for run in planned])
     return planned
 

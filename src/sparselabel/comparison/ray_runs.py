@@ -8,13 +8,14 @@ that was stopped goes on by the same command, as runs resume.
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparselabel.comparison.planned_runs import Outcome, PlannedRun, in_comparison
 from sparselabel.config import Handling, Machine
 from sparselabel.errors import ConfigError, RunError, SparselabelError, param
+from sparselabel.run import Run
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Dataset
@@ -47,8 +48,8 @@ class Cluster:
             running: dict[Any, PlannedRun] = {}
 
             def submit(run: PlannedRun) -> None:
-                given = (run.config, str(run.path.absolute()), machine, list(command), run.label_seed)
-                running[task.options(name=run.path.name).remote(*here, *given)] = run
+                out = replace(run, path=run.path.absolute())
+                running[task.options(name=run.path.name).remote(*here, out, machine, list(command))] = run
 
             def wait() -> Outcome:
                 (done, *_), _ = ray.wait(list(running), num_returns=1)
@@ -95,28 +96,23 @@ def features_first(
 def shared_features(data: "Dataset", run: PlannedRun) -> Path | None:
     """The file of stored features that a run would compute first; None if it is there, or needs none."""
     from sparselabel.data.transforms import views_of
-    from sparselabel.training.features import features_file
+    from sparselabel.training.features import features_elsewhere, features_file
     from sparselabel.training.resolve import stores_cells
 
     if not run.config.frozen:
         return None
     view, cells = views_of(run.config.views)[1], stores_cells(run.config)
     file = features_file(data.train, data.features_folder, run.config, view, cells)
-    return None if file.exists() else file
+    return None if file.exists() or features_elsewhere(file, data.train) else file
 
 
 def train_task(
-    folder: str,
-    data: str,
-    config: Any,
-    out: str,
-    machine: Machine,
-    command: Sequence[str],
-    label_seed: int | None = None,
+    folder: str, data: str, run: PlannedRun, machine: Machine, command: Sequence[str]
 ) -> dict[str, Any]:
     """Train one run on a node, in the folder that the command was given in."""
+    from sparselabel.comparison.evaluate_maps import evaluate_maps, has_places, maps_to_evaluate
+    from sparselabel.comparison.runner import data_of
     from sparselabel.data.dataset import open_prepared
-    from sparselabel.data.redraw_labels import redraw_labels
     from sparselabel.training.train_run import train_run
 
     for path in (folder, data):
@@ -127,10 +123,12 @@ def train_task(
             )
     os.chdir(folder)
     quiet = Handling(resume=True, quiet=True)
-    prepared = open_prepared(Path(data))
-    if label_seed is not None:
-        prepared = redraw_labels(prepared, label_seed)
-    return train_run(prepared, config, Path(out), machine, quiet, command)
+    own = data_of(run, open_prepared(Path(data)))
+    result = train_run(own, run.config, run.path, machine, quiet, command)
+    if has_places(own):
+        for group in maps_to_evaluate([Run(run.path, own)], "test"):
+            evaluate_maps(group, "test", machine.workers)
+    return result
 
 
 def _outcome(run: PlannedRun, get: Callable[[], dict[str, Any]]) -> Outcome:

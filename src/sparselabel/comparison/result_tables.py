@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparselabel.comparison.planned_runs import RunKey
-from sparselabel.comparison.summary import BASELINE, ORACLE, Pair, Row
+from sparselabel.comparison.summary import BASELINE, MAP_LOC, ORACLE, Pair, Row
 from sparselabel.config import Recipe
 from sparselabel.progress import duration
 
@@ -27,9 +27,7 @@ def table_columns(
 
     Measures are in percent; None where there is nothing to say.
     """
-    columns: dict[str, list[Cell]] = {"method": [row.method for row in rows]}
-    if varied:
-        columns |= {"varied": [varied for _ in rows], "value": [row.value for row in rows]}
+    columns = _identity(rows, varied)
     columns |= {name: [dict(row.chosen).get(name, "") for row in rows] for name in names_chosen(rows)}
     columns["validation"] = [_mean(row.validation.values(), 100) for row in rows]
     columns["test"] = [_mean(row.test.values(), 100) for row in rows]
@@ -41,6 +39,7 @@ def table_columns(
     for name in DIFFERENCE:
         column = name if name == "difference" else f"difference_{name}"
         columns[column] = [_times(getattr(row.difference, name, None), 100) for row in rows]
+    columns["zero_outside"] = [getattr(row.difference, "zero_outside", None) for row in rows]
     for name in ("model", "estimates"):
         columns[f"hidden_{name}"] = [_mean(row.hidden.get(name, ()), 100) for row in rows]
     columns["training_labels"] = [row.labels for row in rows]
@@ -54,6 +53,16 @@ def table_columns(
     for key in sorted({key for row in rows for key in row.test}, key=_as_tuple):
         name = f"test_{key}" if isinstance(key, int) else f"test_labels{key[0]}_seed{key[1]}"
         columns[name] = [_times(row.test.get(key), 100) for row in rows]
+    return columns
+
+
+def _identity(rows: Sequence[Row], varied: str | None) -> dict[str, list[Cell]]:
+    """The columns that tell rows apart."""
+    columns: dict[str, list[Cell]] = {"method": [row.method for row in rows]}
+    if any(row.annotation for row in rows):
+        columns["annotation"] = [row.annotation for row in rows]
+    if varied:
+        columns |= {"varied": [varied for _ in rows], "value": [row.value for row in rows]}
     return columns
 
 
@@ -73,6 +82,9 @@ def difference_columns(pairs: Sequence[Pair], varied: str | None = None) -> dict
         "method": [pair.row.method for pair in pairs],
         "other": [pair.other.method for pair in pairs],
     }
+    if any(pair.row.annotation for pair in pairs):
+        columns["annotation"] = [pair.row.annotation for pair in pairs]
+        columns["other_annotation"] = [pair.other.annotation for pair in pairs]
     if varied:
         columns[varied] = [pair.row.value or pair.other.value for pair in pairs]
     for name in DIFFERENCE:
@@ -114,12 +126,13 @@ def write_by_labels(rows: Sequence[Row], path: Path, varied: str | None = None) 
 def _write(
     path: Path, rows: Sequence[Row], columns: list[str], lines: Sequence[list[str]], varied: str | None
 ) -> None:
-    """Lines beside the method and the varied setting that each belongs to."""
+    """Lines beside the method, the annotation and the varied setting that each belongs to."""
+    identity = _identity(rows, varied)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["method", *(["varied", "value"] if varied else []), *columns])
-        for row, line in zip(rows, lines, strict=True):
-            writer.writerow([row.method, *([varied, row.value] if varied else []), *line])
+        writer.writerow([*identity, *columns])
+        for words, line in zip(zip(*identity.values(), strict=True), lines, strict=True):
+            writer.writerow([*words, *line])
 
 
 def names_chosen(rows: Sequence[Row]) -> list[str]:
@@ -154,6 +167,10 @@ HIDDEN = "all training labels, mAP"
 ABOUT_HIDDEN = f"{HIDDEN}: as in Cole 2021 table 2; observed labels are among them, and in the estimates"
 
 
+CHANCE = "n.s."
+ABOUT_CHANCE = f"{CHANCE}: not significant; the 95 % interval contains 0, so the difference may be chance"
+
+
 @dataclass(frozen=True)
 class Sheet:
     """Cells of a table, a line a row; the first columns, ``words`` of them, are text, the others numbers."""
@@ -174,7 +191,7 @@ def sheet_of(
 ) -> Sheet:
     """The columns that are not empty for these rows."""
     measures, chosen = measures_published(rows, recipe), names_chosen(rows)
-    columns = [("method", [row.method for row in rows])]
+    columns = [("method", [row.method for row in rows]), ("annotation", [row.annotation for row in rows])]
     if varied:
         columns.append((varied, [row.value for row in rows]))
     columns += [(_short(name, chosen), [dict(row.chosen).get(name, "") for row in rows]) for name in chosen]
@@ -186,6 +203,7 @@ def sheet_of(
         (f"over {against}", [_difference(row) for row in rows]),
         (f"gap {BASELINE} → {ORACLE}", [_share(row.recovered) for row in rows]),
     ]
+    columns.append((MAP_LOC, [percent(row.measures.get(MAP_LOC, ()), 1) for row in rows]))
     if HIDDEN in measures:
         columns.append((HIDDEN, [_hidden(row) for row in rows]))
     columns += [(name, [percent(row.measures.get(name, ()), 1) for row in rows]) for name in measures]
@@ -205,6 +223,8 @@ def sheet_of(
     lines = [list(line) for line in zip(*(cells for _, _, cells in filled), strict=True)]
     names = [name for _, name, _ in filled]
     notes = [*notes, *([ABOUT_HIDDEN] if HIDDEN in names else [])]
+    if any(cell.endswith(CHANCE) for line in lines for cell in line):
+        notes.append(ABOUT_CHANCE)
     return Sheet(names, lines, sum(text for text, _, _ in filled), tuple(notes))
 
 
@@ -248,12 +268,13 @@ def _test(row: Row) -> str:
 
 
 def _difference(row: Row) -> str:
-    """The difference with its 95 % interval."""
+    """The difference with its 95 % interval, and whether it may be chance."""
     if row.difference is None:
         return ""
     numbers = (row.difference.low, row.difference.difference, row.difference.high)
     low, middle, high = (f"{100 * number:+.1f}" for number in numbers)
-    return f"{middle} ({low} to {high})".replace("-", "−")
+    text = f"{middle} ({low} to {high})".replace("-", "−")
+    return text if row.difference.zero_outside else f"{text} {CHANCE}"
 
 
 def _share(recovered: float | None) -> str:

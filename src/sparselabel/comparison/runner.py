@@ -24,7 +24,7 @@ def check_all(data: "Dataset", planned: Sequence[PlannedRun], machine: Machine, 
     """Check every run as far as possible without training: method, data, backbone, memories, folders."""
     from sparselabel.training.train_run import check_run
 
-    rows = {(run.method, run.value, run.key) for run in planned}
+    rows = {(run.method, run.value, run.annotation, run.key) for run in planned}
     if len(rows) < len(planned) and "val" not in data.splits:
         raise ConfigError(
             "settings are chosen by validation, but the data has no validation split",
@@ -33,15 +33,16 @@ def check_all(data: "Dataset", planned: Sequence[PlannedRun], machine: Machine, 
         )
     require_folder_to_write(out)
     backbones: dict[tuple[Any, ...], Any] = {}
-    checked: list[tuple[TrainConfig, int | None]] = []
+    checked: list[tuple[TrainConfig, int | None, str]] = []
     for run in planned:
         config = run.config  # the key is what decides about the backbone, except for random weights
         key = (config.backbone, config.weights, config.partial_weights, config.output_stride, config.views,
                config.precision)  # fmt: skip
         if not run.path.exists():
-            if (_without_numbers(config), run.label_seed) in checked:
+            alike = (_without_numbers(config), run.label_seed, run.annotation)
+            if alike in checked:
                 continue
-            checked.append((_without_numbers(config), run.label_seed))
+            checked.append(alike)
         try:
             backbones[key] = check_run(data_of(run, data), config, run.path, machine, backbones.get(key))
         except SparselabelError as error:
@@ -50,10 +51,12 @@ def check_all(data: "Dataset", planned: Sequence[PlannedRun], machine: Machine, 
 
 
 def data_of(run: PlannedRun, data: "Dataset") -> "Dataset":
-    """The data that a run is trained on: with its draw of labels, if it has one of its own."""
+    """The data that a run is trained on: with its draw and kind of labels, if it has its own."""
     from sparselabel.data.redraw_labels import redraw_labels
 
-    return data if run.label_seed is None else redraw_labels(data, run.label_seed)
+    if run.label_seed is None and not run.annotation:
+        return data
+    return redraw_labels(data, run.label_seed, run.annotation)
 
 
 def _without_numbers(config: TrainConfig) -> TrainConfig:
@@ -74,10 +77,10 @@ def train_all(
     """Check all runs, train what is not finished yet; an outcome for each, in their order."""
     callback = callback or RunsCallback()
     folders = {run.path.parent for run in planned}
-    # Nodes of a cluster are other machines than this one, which may have no GPU.
-    here = machine if cluster is None else replace(machine, accelerator="cpu", devices=1, workers=0)
     for out in folders:
-        check_all(data, [run for run in planned if run.path.parent == out], here, out)
+        check_all(
+            data, [run for run in planned if run.path.parent == out], machine_here(machine, cluster), out
+        )
     finished = [run for run in planned if Run(run.path).finished]
     callback.on_skipped(len(finished))
     outcomes = {run.path: Outcome(run, Run(run.path).result()) for run in finished}
@@ -92,6 +95,11 @@ def train_all(
         write_error(outcome)
         callback.on_end(outcome)
     return [outcomes[run.path] for run in planned]
+
+
+def machine_here(machine: Machine, cluster: Cluster | None) -> Machine:
+    """What to check runs on: nodes of a cluster are other machines than this one, which may have no GPU."""
+    return machine if cluster is None else replace(machine, accelerator="cpu", devices=1, workers=0)
 
 
 def _train_here(

@@ -1,7 +1,7 @@
 """The rows of a comparison's table: chosen settings, mean and spread over the seeds, differences."""
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparselabel.comparison.planned_runs import Chosen, Outcome, RunKey
 from sparselabel.errors import RunError
+from sparselabel.files import read_json
 from sparselabel.run import Run, saw_hidden_labels
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 
 BASELINE, ORACLE = "an", "bce"
+MAP_LOC = "mAP-loc"
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class Row:
     all training labels (Cole 2021 table 2), observed ones included. ``failed`` are the runs that failed,
     those of settings that were not chosen included. ``labels`` is how many labels training saw; an
     ``oracle`` saw all. ``names`` says by split what is measured (mAP, observed-label mAP), ``measures``
-    has others by their names in recipes.
+    has others by their names in recipes. ``annotation`` is the kind of labels that it was trained on, ""
+    for that of the data.
     """
 
     method: str
@@ -51,6 +54,7 @@ class Row:
     names: dict[str, str] = field(default_factory=dict)
     measures: dict[str, list[float]] = field(default_factory=dict)
     failed: tuple[Outcome, ...] = ()
+    annotation: str = ""
 
     @property
     def mean(self) -> float:
@@ -69,11 +73,14 @@ class Row:
 
 
 def rows_of(outcomes: Sequence[Outcome]) -> list[Row]:
-    """A row for each method and varied value, in the order of the plan."""
-    groups: dict[tuple[str, str], list[Outcome]] = {}
+    """A row for each kind of annotation, in it for each method and varied value, in the order of the plan."""
+    groups: dict[tuple[str, str, str], list[Outcome]] = {}
     for outcome in outcomes:
-        groups.setdefault((outcome.run.method, outcome.run.value), []).append(outcome)
-    return with_share([_best(group) for group in groups.values()])
+        run = outcome.run
+        groups.setdefault((run.annotation, run.method, run.value), []).append(outcome)
+    kinds = list(dict.fromkeys(kind for kind, _, _ in groups))
+    in_order = sorted(groups, key=lambda key: kinds.index(key[0]))
+    return with_share([_best(groups[key]) for key in in_order])
 
 
 def _best(group: Sequence[Outcome]) -> Row:
@@ -110,7 +117,10 @@ def _row(outcomes: Sequence[Outcome]) -> Row:
             for split in ("validation", "test")
             if result[split]
         },
-        measures=_gathered(_real(result).items() for result in finished.values()),
+        measures=_gathered(
+            (_real(result) | _map_loc(Run(paths[key]))).items() for key, result in finished.items()
+        ),
+        annotation=run.annotation,
     )
 
 
@@ -147,14 +157,21 @@ def _real(result: dict[str, Any]) -> dict[str, float | None]:
     }
 
 
+def _map_loc(run: Run) -> dict[str, float]:
+    """The mAP-loc of the test images, where maps were evaluated by boxes or masks."""
+    file = run.evaluation_file("test")
+    location = read_json(file).get("location") if file.is_file() else None
+    return {MAP_LOC: location["mean"]} if location else {}
+
+
 def with_share(rows: Sequence[Row]) -> list[Row]:
     """Add the share of the gap between the baseline and the oracle, where both are there.
 
-    Where a setting of theirs is varied, the gap is that of the row's own value.
+    The gap is that of the row's own kind of annotation, and of its own value of a setting that is varied.
     """
 
     def shared(row: Row) -> Row:
-        low, high = (beside(rows, name, row.value) for name in (BASELINE, ORACLE))
+        low, high = (beside(rows, name, row) for name in (BASELINE, ORACLE))
         if low is None or high is None or low.mean == high.mean:
             return row
         return replace(row, recovered=(row.mean - low.mean) / (high.mean - low.mean))
@@ -162,10 +179,11 @@ def with_share(rows: Sequence[Row]) -> list[Row]:
     return [shared(row) if row.test else row for row in rows]
 
 
-def beside(rows: Sequence[Row], method: str, value: str) -> Row | None:
-    """The tested row of a method at a varied value, or its only one if it does not have the setting."""
-    by_value = {row.value: row for row in rows if row.method == method and row.test}
-    return by_value.get(value, by_value.get(""))
+def beside(rows: Sequence[Row], method: str, row: Row) -> Row | None:
+    """The tested row of a method on the same labels: at the varied value, or its only one without it."""
+    alike = [one for one in rows if one.method == method and one.annotation == row.annotation and one.test]
+    by_value = {one.value: one for one in alike}
+    return by_value.get(row.value, by_value.get(""))
 
 
 class TestDraws:
@@ -223,11 +241,11 @@ def with_intervals(rows: Sequence[Row], draws: TestDraws) -> list[Row]:
 def with_differences(
     rows: Sequence[Row], against: str, say: Callable[[str], None], draws: TestDraws | None = None
 ) -> list[Row]:
-    """Add each row's difference to the row of ``against`` with its varied value, where both were tested."""
+    """Add each row's difference to the row of ``against`` on the same labels, where both were tested."""
     measured = draws or TestDraws()
 
     def added(row: Row) -> Row:
-        base = beside(rows, against, row.value)
+        base = beside(rows, against, row)
         if base is None or base is row:
             return row
         try:
@@ -249,10 +267,15 @@ class Pair:
 
 
 def pairs_of(rows: Sequence[Row], say: Callable[[str], None], draws: TestDraws | None = None) -> list[Pair]:
-    """All pairs of tested rows with the same varied value; a method without the setting is in all of them."""
+    """All pairs of tested rows that differ in the method, or else in the kind of annotation.
+
+    They have the same varied value; a method without the setting is in all of them.
+    """
     measured, pairs = draws or TestDraws(), []
     for row, other in combinations([row for row in rows if row.test], 2):
         if row.value and other.value and row.value != other.value:
+            continue
+        if row.method != other.method and row.annotation != other.annotation:
             continue
         try:
             found = difference_of(row, other, measured)
@@ -264,6 +287,6 @@ def pairs_of(rows: Sequence[Row], say: Callable[[str], None], draws: TestDraws |
     return pairs
 
 
-def with_labels(rows: Sequence[Row], observed: int, everything: int) -> list[Row]:
-    """Add how many labels training saw: those observed; an oracle counts as one that saw all."""
-    return [replace(row, labels=everything if row.oracle else observed) for row in rows]
+def with_labels(rows: Sequence[Row], observed: Mapping[str, int], everything: int) -> list[Row]:
+    """Add how many labels training saw: those observed, by kind of annotation; an oracle saw all."""
+    return [replace(row, labels=everything if row.oracle else observed[row.annotation]) for row in rows]

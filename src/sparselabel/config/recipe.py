@@ -24,6 +24,8 @@ class Comparison:
         The seeds.
     choose
         Settings that the paper chooses by validation, named as for ``choose``, and the values it tries.
+    staged
+        Whether it chooses the head's first, and then those of fine-tuning.
     vary
         The setting that the paper's figure has on its axis, named as for ``vary``, and its values.
     """
@@ -31,6 +33,7 @@ class Comparison:
     methods: tuple[str, ...]
     seeds: tuple[int, ...] = (0,)
     choose: dict[str, Values] = field(default_factory=dict)
+    staged: bool = False
     vary: dict[str, Values] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -97,9 +97,9 @@ class Dataset:
     """Prepared data, opened: its splits by name, always with "train".
 
     ``answers`` are those of reviewers that were laid over what training observes (``answers.py``);
-    ``unanswered`` is what it observed before. ``label_seed`` is that of observed labels that were drawn anew
-    (``redraw_labels.py``). Data that nobody gave a folder is in a ``temporary`` one, which goes with the last
-    object that has it.
+    ``unanswered`` is what it observed before. ``label_seed`` is that of observed labels that were drawn anew,
+    ``annotation`` the kind that they were drawn by, if it is another one (``redraw_labels.py``). Data that
+    nobody gave a folder is in a ``temporary`` one, which goes with the last object that has it.
     """
 
     folder: Path
@@ -110,6 +110,7 @@ class Dataset:
     answers: "tuple[Answer, ...]" = ()
     unanswered: LabelTable | None = None
     label_seed: int | None = None
+    annotation: str = ""
     temporary: TemporaryFolder | None = None
 
     @property

@@ -10,7 +10,7 @@ docs/expected-positives.md says what each assumes, and where it fails.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -42,8 +42,10 @@ PENALTY = 1.0
 """Of the least-squares `an` models, on standardized features."""
 STEPS, SETTLE = 25, 6
 REPEATS, REPEAT_STEPS = 8, 5
+ALL_STEPS = STEPS + REPEATS * REPEAT_STEPS
 MOST_IMAGES = 10_000
 MOST_CLASSES = 400
+"""Time grows with the fourth power of the classes, memory with the third: 1,000 take hours and over 8 GB."""
 SMALL_CLASS = 20.0
 """Annotated labels that the ratio of all classes weighs beside a class's own."""
 MODEL_ERROR, CLASS_ERROR = 0.3, 0.8
@@ -115,9 +117,16 @@ def class_names(labels: object, count: int) -> tuple[str, ...]:
 
 
 def estimate_positives(
-    features: npt.NDArray[np.float32] | None, observed: Labels, classes: tuple[str, ...], seed: int = 0
+    features: npt.NDArray[np.float32] | None,
+    observed: Labels,
+    classes: tuple[str, ...],
+    seed: int = 0,
+    report: Callable[[int], None] | None = None,
 ) -> ClassCounts:
-    """Expected positives of every class, from observed labels (N, L) and, if needed, features (N, D)."""
+    """Expected positives of every class, from observed labels (N, L) and, if needed, features (N, D).
+
+    ``report`` is told of steps, ``ALL_STEPS`` of them where features are needed.
+    """
     annotated = annotated_positives(observed)
     answers = random_answers(observed)
     if answers is not None:
@@ -129,7 +138,7 @@ def estimate_positives(
     if features.ndim != 2 or len(features) != len(observed):
         raise DataError(f"{len(observed):,} images need features of shape (N, D), not {features.shape}")
     try:
-        return _from_scores(features, observed, annotated, classes, seed)
+        return _from_scores(features, observed, annotated, classes, seed, report)
     except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
         raise DataError(
             f"the {features.shape[1]:,} features hardly vary within a class, so nothing shows how classes "
@@ -167,6 +176,7 @@ def _from_scores(
     annotated: npt.NDArray[np.int64],
     classes: tuple[str, ...],
     seed: int,
+    report: Callable[[int], None] | None,
 ) -> ClassCounts:
     """One positive per image: how many more each seems to have. The few images with several are not used."""
     numbers = (observed == POSITIVE).sum(1)
@@ -190,7 +200,7 @@ def _from_scores(
     absent = (values == NEGATIVE).float() if (values == NEGATIVE).any() else None
     data = Observations(scores, labels.argmax(1), absent, torch.ones(len(rows)))
     parameters = initial_parameters(data)
-    posterior = fit(data, parameters, STEPS, SETTLE)
+    posterior = fit(data, parameters, STEPS, SETTLE, report)
 
     def counts(posterior: Posterior, weight: Tensor) -> Floats:
         seen = (labels * weight[:, None]).sum(0)
@@ -207,7 +217,8 @@ def _from_scores(
     for _ in range(REPEATS):
         weight = torch.from_numpy(np.bincount(random.integers(0, len(rows), len(rows)), minlength=len(rows)))
         again = Observations(scores, data.annotated, absent, weight.float())
-        repeats.append(counts(fit(again, copy.deepcopy(parameters), REPEAT_STEPS), weight.float()))
+        refitted = fit(again, copy.deepcopy(parameters), REPEAT_STEPS, report=report)
+        repeats.append(counts(refitted, weight.float()))
     doubts = _doubts(data, posterior, scores, labels, labeled, len(observed))
     return _with_spread(expected, np.stack(repeats), observed, annotated, classes, doubts)
 

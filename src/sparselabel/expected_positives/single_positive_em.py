@@ -15,6 +15,7 @@ where images lie, not only in how unsure the scores are: probabilities alone can
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -76,7 +77,7 @@ class _Statistics:
     length: Tensor
     sizes: Tensor
     explained: dict[tuple[int, int], Tensor] = field(default_factory=dict)
-    of_class: dict[int, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict)
+    of_class: dict[int, list[tuple[Tensor, Tensor, Tensor, Tensor]]] = field(default_factory=dict)
 
     @classmethod
     def none(cls, classes: int, kind: torch.dtype) -> "_Statistics":
@@ -117,10 +118,17 @@ def _sets(label: int, promising: Tensor) -> list[Tensor]:
     return found
 
 
-def fit(data: Observations, parameters: Parameters, steps: int, settle: int = 0) -> Posterior:
+def fit(
+    data: Observations,
+    parameters: Parameters,
+    steps: int,
+    settle: int = 0,
+    report: Callable[[int], None] | None = None,
+) -> Posterior:
     """EM: improve the parameters in place, step by step; returns the last posterior.
 
-    The dilution stays as it is for ``settle`` steps; then sets that explain nothing are dropped.
+    The dilution stays as it is for ``settle`` steps; then sets that explain nothing are dropped. ``report``
+    is told of every step.
     """
     posterior = Posterior(data.scores, data.weight)
     for step in range(steps):
@@ -128,6 +136,8 @@ def fit(data: Observations, parameters: Parameters, steps: int, settle: int = 0)
         _m_step(data, parameters, statistics, posterior, learn_dilution=step >= settle)
         if step == settle:
             _drop_empty_sets(parameters, statistics)
+        if report is not None:
+            report(1)
     return posterior
 
 
@@ -156,13 +166,16 @@ def _e_step_block(
     own = parameters.noise[label] + NOISE_ROWS * parameters.shared
     covariance = own / (data.weight[data.annotated == label].sum() + NOISE_ROWS)
     ridge = 1e-3 * torch.trace(parameters.shared) / classes
-    root = torch.linalg.cholesky(torch.linalg.inv(covariance + ridge * torch.eye(classes, dtype=kind)))
-    apart, arms = (scores - parameters.center) @ root, (parameters.means - parameters.center) @ root
-    along, inner, far = apart @ arms.T, arms @ arms.T, (apart**2).sum(1, keepdim=True)
+    root = torch.linalg.cholesky(covariance + ridge * torch.eye(classes, dtype=kind))
+    both = torch.cat([scores, parameters.means]) - parameters.center
+    whitened = torch.linalg.solve_triangular(root, both.T, upper=False).T
+    apart, arms = whitened[:count], whitened[count:]
+    along, far = apart @ arms.T, (apart**2).sum(1, keepdim=True)
     parts = []
     for size, members in enumerate(parameters.sets[label], 1):
         diluted = float(parameters.dilution[size - 1])
-        gram = diluted**2 * inner[members[:, :, None], members[:, None, :]]
+        of_set = arms[members]  # products of the few classes of a set, not of all
+        gram = diluted**2 * of_set @ of_set.mT
         seen = diluted * along[:, members]
         residual = seen - gram.sum(2)
         eye = torch.eye(size, dtype=kind)
@@ -217,15 +230,10 @@ def _add_regression(
     design[:classes, :classes] = pairs
     design[classes, :classes] = design[:classes, classes] = arm.sum(0) - pairs.sum(1)
     design[classes, classes] = weight.sum() - 2 * arm.sum() + pairs.sum()
-    response = torch.cat([arm, rest[:, None]], 1).T @ scores
-    square = (weight * scores).T @ scores
+    strengths = torch.cat([arm, rest[:, None]], 1)
     statistics.design += design
-    statistics.response += response
-    if label in statistics.of_class:
-        before = statistics.of_class[label]
-        statistics.of_class[label] = (before[0] + design, before[1] + response, before[2] + square)
-    else:
-        statistics.of_class[label] = (design, response, square)
+    statistics.response += strengths.T @ scores
+    statistics.of_class.setdefault(label, []).append((design, strengths, scores, weight))
 
 
 def _m_step(
@@ -243,8 +251,12 @@ def _m_step(
     slack = 1e-6 * torch.trace(design) / classes
     both = tie @ torch.linalg.solve(design + slack * eye, tie.T @ statistics.response)
     parameters.means, parameters.center = both[:classes], both[classes]
-    for label, (inside, response, square) in statistics.of_class.items():
-        parameters.noise[label] = square - response.T @ both - both.T @ response + both.T @ inside @ both
+    for label, blocks in statistics.of_class.items():
+        noise = both.T @ sum(design for design, _, _, _ in blocks) @ both
+        for _, strengths, scores, weight in blocks:  # few rows: cheaper than products of whole matrices
+            cross = scores.T @ (strengths @ both)
+            noise += (weight * scores).T @ scores - cross - cross.T
+        parameters.noise[label] = noise
     parameters.shared = torch.stack(list(parameters.noise.values())).sum(0) / count
     parameters.spread = float(torch.sqrt(statistics.strength.sum() / statistics.members.sum()))
     if learn_dilution:

@@ -1,7 +1,7 @@
 """The runs of a plan: kinds of annotation × fractions of the budget × draws, each with simulated labels."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -178,37 +178,6 @@ def train_candidates(
         if outcome.error:
             failed.append(outcome)
     return failed
-
-
-def evaluate_maps(
-    candidates: Sequence[Candidate], split: str, workers: int, report: Callable[[int], None]
-) -> None:
-    """Compute mAP-loc of the finished runs that have none yet: in one pass where they share a backbone."""
-    from sparselabel.inference.evaluate import evaluate_run, evaluate_together
-
-    left = not_evaluated(candidates, split)
-    if not left:
-        return
-    if left[0].run.config.finetune.epochs:
-        for one in left:
-            evaluate_run(Run(one.run.path), split, workers=workers, report=report)
-    else:
-        evaluate_together([Run(one.run.path) for one in left], split, workers=workers, report=report)
-
-
-def not_evaluated(candidates: Sequence[Candidate], split: str) -> list[Candidate]:
-    """Finished runs whose maps have not been evaluated."""
-    return [
-        one
-        for one in candidates
-        if Run(one.run.path).finished and not Run(one.run.path).evaluation_file(split).is_file()
-    ]
-
-
-def passes(candidates: Sequence[Candidate], split: str) -> int:
-    """How often the images go through a model to evaluate the maps."""
-    left = not_evaluated(candidates, split)
-    return len(left) if left and left[0].run.config.finetune.epochs else min(1, len(left))
 
 
 def scores_of(one: Candidate, split: str) -> tuple[float | None, float | None]:

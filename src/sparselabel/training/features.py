@@ -2,7 +2,8 @@
 
 Pooled ones (N, D) in float32, or those of cells (N, D, h, w) in float16, for methods and heads that look at
 cells. A file is found by everything that decides its content: the images, the backbone and its weights, the
-view.
+view. Features of the same images that are kept for another split, or beside other prepared data in the same
+folder, are taken from there: labels do not change them.
 """
 
 import hashlib
@@ -22,6 +23,7 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.loaders import ImageLoader, in_order, rows_of
 from sparselabel.data.transforms import View
 from sparselabel.errors import DISK_FULL, DataError, ModelError, ResourceError, numpy_reason, param
+from sparselabel.files import atomic_write
 from sparselabel.inference.scorer import BATCH
 from sparselabel.models.backbone import NONE, PRETRAINED, Backbone
 from sparselabel.resources import format_bytes, free_disk
@@ -33,11 +35,10 @@ if TYPE_CHECKING:
 def features_file(
     split: PreparedSplit, folder: Path, config: TrainConfig, view: View, cells: bool = False
 ) -> Path:
-    """Where the features of a split are, or will be."""
+    """Where the features of a split are, or will be: its name tells the images and what they went through."""
     # Labels do not change features: images count by their bytes, not by the split's whole digest.
-    images = hashlib.blake2b(np.ascontiguousarray(split.digests).tobytes(), digest_size=16).hexdigest()
+    images = hashlib.blake2b(np.ascontiguousarray(split.digests).tobytes(), digest_size=8).hexdigest()
     decides: dict[str, object] = {
-        "images": images,
         "backbone": config.backbone,
         "weights": weights_identity(config),
         "output_stride": config.output_stride,
@@ -47,7 +48,69 @@ def features_file(
     if cells:
         decides["cells"] = "float16"
     key = hashlib.blake2b(json.dumps(decides, sort_keys=True).encode(), digest_size=10).hexdigest()
-    return folder / f"{split.name}-{key}.npy"
+    return folder / f"{split.name}-{images}-{key}.npy"
+
+
+def _digests_file(file: Path) -> Path:
+    """Which images the rows of a file of features are."""
+    return file.with_suffix(".images")
+
+
+def features_elsewhere(file: Path, split: PreparedSplit) -> list[Path]:
+    """Files that together have the features of all images of a split; none where some image is in none."""
+    key, beside = file.stem.rpartition("-")[2], file.parent.parent.parent
+    others = [*file.parent.glob(f"*-{key}.npy"), *beside.glob(f"*/{file.parent.name}/*-{key}.npy")]
+    left, needed = np.unique(split.digests), []
+    for other in dict.fromkeys(sorted(others)):
+        try:
+            has = np.isin(left, np.load(_digests_file(other), allow_pickle=False))
+        except (OSError, ValueError, EOFError):  # without it nobody knows what is in there
+            continue
+        if has.any():
+            needed.append(other)
+            left = left[~has]
+        if not len(left):
+            return needed
+    return []
+
+
+def gather_features(file: Path, split: PreparedSplit) -> None:
+    """Write the features of a split from other files, if these have them."""
+    others = features_elsewhere(file, split)
+    if not others:
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = _partial(file, f"{platform.node()}-{os.getpid()}")
+    cells = np.load(others[0], mmap_mode="r", allow_pickle=False).ndim > 2
+    stored = None
+    for other in others:
+        features, digests = read_features(other, cells), np.load(_digests_file(other), allow_pickle=False)
+        if stored is None:
+            shape = (len(split), *features.shape[1:])
+            stored = np.lib.format.open_memmap(partial, "w+", features.dtype, shape)
+            _claim(partial)
+        order = np.argsort(digests)
+        place = np.searchsorted(digests, split.digests, sorter=order).clip(max=len(digests) - 1)
+        rows = np.flatnonzero(digests[order[place]] == split.digests)
+        for start in range(0, len(rows), BATCH):
+            some = rows[start : start + BATCH]
+            stored[some] = features[order[place[some]]]
+        stored.flush()
+    _finish(partial, file, split)
+
+
+def _partial(file: Path, process: str) -> Path:
+    """What a file is called until it is whole.
+
+    Another run, also on another machine, may be computing the same: each has a file of its own until then.
+    """
+    return file.with_suffix(f".{process}.partial.npy")
+
+
+def _finish(partial: Path, file: Path, split: PreparedSplit) -> None:
+    with atomic_write(_digests_file(file)) as digests, digests.open("wb") as stream:
+        np.save(stream, np.asarray(split.digests), allow_pickle=False)
+    partial.rename(file)
 
 
 @torch.no_grad()
@@ -65,9 +128,7 @@ def compute_features(
 
     The file gets its name when all are done. ``report`` is told the number of images after each batch.
     """
-    # Another run, also on another machine, may be computing the same: each has a file of its own until then.
-    process = fabric.broadcast(f"{platform.node()}-{os.getpid()}")
-    partial = file.with_suffix(f".{process}.partial.npy")
+    partial = _partial(file, fabric.broadcast(f"{platform.node()}-{os.getpid()}"))
     network = backbone.to(fabric.device).eval()
     if fabric.is_global_zero:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +154,7 @@ def compute_features(
     stored.flush()
     fabric.barrier()
     if fabric.is_global_zero:
-        partial.rename(file)
+        _finish(partial, file, split)
     fabric.barrier()
 
 

@@ -16,7 +16,14 @@ from sparselabel.errors import counted
 from sparselabel.files import require_folder_to_write
 from sparselabel.inference.scorer import evaluation_loader, evaluation_view
 from sparselabel.resources import free_disk
-from sparselabel.training.features import compute_features, features_file, no_room, read_features
+from sparselabel.training.features import (
+    compute_features,
+    features_elsewhere,
+    features_file,
+    gather_features,
+    no_room,
+    read_features,
+)
 from sparselabel.training.logger import Log
 from sparselabel.training.network import LazyBackbone, Network
 from sparselabel.training.resolve import pools_first, stores_cells
@@ -84,7 +91,8 @@ class PhaseLoaders:
             raise no_room(folder, size, free)
 
     def _there(self, split: str) -> bool:
-        return self._file(split, self._of_cells(split)).exists()
+        file = self._file(split, self._of_cells(split))
+        return file.exists() or bool(features_elsewhere(file, self.data.split(split)))
 
     def _file(self, split: str, cells: bool) -> Path:
         return features_file(
@@ -93,7 +101,7 @@ class PhaseLoaders:
 
     def grid(self) -> tuple[int, int]:
         """Cells of the model's maps, down and across; stored ones tell without the backbone."""
-        if self.cells and self._there("train"):
+        if self.cells and self._file("train", cells=True).exists():
             shape = read_features(self._file("train", cells=True), cells=True).shape
             return shape[2], shape[3]
         return self.backbone().grid(self.config.views.size)
@@ -109,6 +117,8 @@ class PhaseLoaders:
     def _features_of(self, split: str, cells: bool) -> Tensor:
         if (split, cells) not in self._features:
             prepared_split, file = self.data.split(split), self._file(split, cells)
+            if self.fabric.is_global_zero and not file.exists():
+                gather_features(file, prepared_split)
             if not self.fabric.broadcast(file.exists()):
                 images = counted(len(prepared_split), f"{split} image")
                 what = f"features of {'cells of ' if cells else ''}{images}"

@@ -62,6 +62,7 @@ def run_metadata(data: Dataset, command: Sequence[str], config: TrainConfig | No
         "data_digest": {name: split.digest for name, split in data.splits.items()},
         "answers": len(last_words(data.answers)),
         "label_seed": data.label_seed,
+        "annotation": data.annotation,
         "classes": list(data.classes),
         "command": list(command),
         "versions": {name: version(name) for name in packages} | {"python": sys.version.split()[0]},

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sparselabel.data.dataset import Dataset, open_prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ConfigError, RunError, command, param
 from sparselabel.files import read_json
 from sparselabel.report.figures.style import log_curves, save, style
@@ -151,7 +151,7 @@ def _point(path: Path, measure: Measure, split: str) -> Point:
     folder = Path(about["data"])
     if not (folder / "dataset.json").is_file():
         raise RunError(f"the data of {path} is no longer in {folder}: its budget is not known", what=folder)
-    data = open_prepared(folder)
+    data = run.data()
     bought = data.made.get("bought", {}).get("train")
     if bought is None:
         raise RunError(

@@ -102,8 +102,13 @@ def log_curves(
         axis_format(lambda value, _: format(value, tick))
     axes.tick_params(axis="x", which="minor", labelsize=7)
     axes.set(xlabel=x_label, ylabel=y_label)
-    figure.legend(loc="outside upper center", ncols=3)
+    figure.legend(loc="outside upper center", ncols=legend_columns(curves, 5.2, 3))
     return figure
+
+
+def legend_columns(names: Iterable[str], width: float, most: int = 4) -> int:
+    """How many names a legend of so many inches has beside each other."""
+    return max(1, min(most, int(13 * width / (max(map(len, names)) + 7))))
 
 
 def save(figure: "Figure", columns: Sequence[str], rows: Iterable[Sequence[object]], out: Path) -> Path:

@@ -14,7 +14,7 @@ import numpy as np
 
 from sparselabel.data.readers.csv_parquet import open_cells
 from sparselabel.errors import ConfigError, DataError, RunError, command, nearest, param
-from sparselabel.report.figures.style import log_curves, look_of, new_figure, save, style
+from sparselabel.report.figures.style import legend_columns, log_curves, look_of, new_figure, save, style
 from sparselabel.run import Run
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ def draw_label_numbers(tables: Sequence[Path], out: Path) -> Path:
                 raise DataError(f"{table} varies a setting", f"{command('figure', 'sweep')} draws that")
             mean, labels = line.number("test", most=100), line.number("training_labels")
             if mean is not None and labels is not None:
-                rows.append((line["method"], int(labels), mean, line.number("spread")))
+                name = ", ".join([line["method"], *_kind(line.cells.get("annotation", ""))])
+                rows.append((name, int(labels), mean, line.number("spread")))
     if not rows:
         raise DataError("the tables have no test mAP: there is nothing to draw")
     curves: dict[str, list[tuple[float, float, float]]] = {}
@@ -111,6 +112,11 @@ def draw_label_numbers(tables: Sequence[Path], out: Path) -> Path:
     with style():
         figure = log_curves(curves, "labels in training", "test mAP, %", ",.0f")
         return save(figure, ("method", "labels", "mAP", "spread"), rows, out)
+
+
+def _kind(annotation: str) -> list[str]:
+    """A kind of annotation without its numbers, which make for more or fewer labels."""
+    return [word for word in annotation.split(",") if word and not _is_number(word.rpartition("=")[2])]
 
 
 def draw_sweep(tables: Sequence[Path], split: str, out: Path) -> Path:
@@ -173,7 +179,9 @@ def _read(table: Path, split: str, several: bool) -> Iterator[Point]:
         column = "spread" if by_labels or split == "test" else "validation_spread"
         # Tables of earlier versions have the spread of the test alone.
         spread = line.number(column) if column == "spread" or column in line.cells else None
-        curve = f"{line['method']} ({table.resolve().parent.name})" if several else line["method"]
+        annotation = f", {name}" if (name := line.cells.get("annotation")) else ""
+        folder = f" ({table.resolve().parent.name})" if several else ""
+        curve = f"{line['method']}{annotation}{folder}"
         if mean is not None:
             labels = line["labels"] if by_labels else ""
             yield Point(curve, line["varied"], line["value"], labels, mean, spread)
@@ -197,7 +205,8 @@ def _figure(points: Sequence[Point], title: str) -> "Figure":
             axes.set_ylabel(title)
         if labels == panels[0]:
             handles, names = axes.get_legend_handles_labels()
-            figure.legend(handles, names, loc="outside upper center", ncols=4)
+            beside = legend_columns(names, figure.get_figwidth())
+            figure.legend(handles, names, loc="outside upper center", ncols=beside)
     return figure
 
 

@@ -1,0 +1,48 @@
+"""mAP-loc of many runs: their maps of a split's images, evaluated in as few passes as possible."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sparselabel.run import Run
+from sparselabel.training.features import weights_identity
+
+if TYPE_CHECKING:
+    from sparselabel.data.dataset import Dataset
+
+TOGETHER = 16
+"""Runs in one pass: the scores of each are in memory."""
+
+
+def has_places(data: "Dataset", split: str = "test") -> bool:
+    """Whether a split has boxes or masks to judge maps by."""
+    return split in data.splits and not bool(data.splits[split].spatial_labels.is_point.all())
+
+
+def maps_to_evaluate(runs: Sequence[Run], split: str) -> list[list[Run]]:
+    """The finished runs whose maps have not been evaluated, in groups that share a frozen backbone."""
+    groups: dict[Any, list[Run]] = {}
+    for run in runs:
+        if not run.finished or run.evaluation_file(split).is_file():
+            continue
+        config = run.config()
+        shared = (config.backbone, weights_identity(config), config.output_stride, config.views,
+                  config.precision)  # fmt: skip
+        alone = config.finetune.epochs or not config.frozen
+        groups.setdefault(run.path if alone else shared, []).append(run)
+    return [
+        group[first : first + TOGETHER]
+        for group in groups.values()
+        for first in range(0, len(group), TOGETHER)
+    ]
+
+
+def evaluate_maps(
+    group: Sequence[Run], split: str, workers: int = 0, report: Callable[[int], None] | None = None
+) -> None:
+    """Evaluate runs of one group in one pass; ``report`` is told of the images."""
+    from sparselabel.inference.evaluate import evaluate_run, evaluate_together
+
+    if len(group) == 1:
+        evaluate_run(group[0], split, workers=workers, report=report)
+    else:
+        evaluate_together(group, split, workers=workers, report=report)

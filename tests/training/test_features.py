@@ -1,0 +1,58 @@
+"""Features are those of images: other labels, and data of some of the images, do not compute them again."""
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sparselabel.config import Handling, HeadPhase, Machine, Preparation, TrainConfig, Views
+from sparselabel.data.dataset import Dataset
+from sparselabel.data.prepare import prepare
+from sparselabel.data.scenes import generate as scenes
+from sparselabel.data.transforms import views_of
+from sparselabel.training.features import features_elsewhere, features_file
+from sparselabel.training.train_run import train_run
+
+HERE, QUIET = Machine(accelerator="cpu", workers=0), Handling(quiet=True)
+TINY = TrainConfig(
+    method="an", backbone="test_resnet", weights="none", frozen=True, views=Views(size=32),
+    head=HeadPhase(epochs=1, lr=0.01), watch=0,
+)  # fmt: skip
+
+
+def file_of(data: Dataset, split: str = "train", config: TrainConfig = TINY) -> Path:
+    return features_file(data.split(split), data.features_folder, config, views_of(config.views)[1])
+
+
+def test_features_are_shared_by_data_of_the_same_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # classes without positives in so few images
+        source = scenes.make(tmp_path / "images", train=24, test=6, size=32, seed=0)
+        first = prepare(source, tmp_path / "first", Preparation(sparsify="single-positive"))
+        again = prepare(source, tmp_path / "again", Preparation(sparsify="uniform", validation=0.5))
+        fewer = prepare(source, tmp_path / "fewer", Preparation(keep_train=0.5, keep_test=0.5))
+    train_run(first, TINY, tmp_path / "run", HERE, QUIET)
+    by_image: dict[int, Any] = {}
+    for split in first.splits:
+        features = np.load(file_of(first, split))
+        by_image |= dict(zip(first.split(split).digests.tolist(), features, strict=True))
+
+    def never(*_: object) -> None:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr("sparselabel.training.phase_loaders.compute_features", never)
+    for data in (again, fewer):
+        train_run(data, TINY, tmp_path / f"run-{data.folder.name}", HERE, QUIET)
+        for split, part in data.splits.items():
+            rows = np.load(file_of(data, split))
+            assert np.array_equal(rows, np.stack([by_image[digest] for digest in part.digests.tolist()]))
+    assert len(fewer.train) < len(first.train) != len(again.train)
+    other = replace(TINY, seed=1)  # other random weights
+    assert features_elsewhere(file_of(first, config=other), first.train) == []
+    strange = replace(first.train, digests=first.train.digests + np.uint64(1))
+    assert features_elsewhere(file_of(first), strange) == []
