@@ -3,7 +3,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow check format docs bench clean
+.PHONY: demo test test-slow fuzz check format docs bench clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("sparselabel needs Python 3.11 or newer, found " + sys.version.split()[0] + ": name another one, as in `make PYTHON=python3.12 demo`") if sys.version_info < (3, 11) else None'
@@ -27,6 +27,13 @@ test: $(VENV)/.installed-dev
 
 test-slow: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+
+# Mutated inputs of every format: `make fuzz COUNT=20000 SECONDS=60 PROCESSES=4`.
+COUNT ?= 1000000
+SECONDS ?= 86400
+PROCESSES ?= 2
+fuzz: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --seconds $(SECONDS) --processes $(PROCESSES)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

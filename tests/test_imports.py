@@ -14,7 +14,8 @@ NAMES = [path.relative_to(ROOT).as_posix() for path in MODULES]
 
 ORDER = (
     {"errors"},
-    {"files", "progress"},
+    {"files", "progress", "schema"},
+    {"file_formats"},
     {"config"},
     {"resources", "run", "recipes"},
     {"distributed"},

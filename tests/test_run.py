@@ -134,6 +134,10 @@ def test_not_a_run(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"is not a run \(it has no run.json\)"):
         run.result()
     write_json(tmp_path / "run.json", {})
+    with pytest.raises(RunError, match=r"run\.json has no '\w+'") as lacking:
+        run.metadata()
+    assert lacking.value.what == tmp_path / "run.json"
+    write_json(tmp_path / "run.json", ABOUT)
     with pytest.raises(RunError, match="is not finished: go on with it"):
         run.result()
 
@@ -157,9 +161,21 @@ def test_a_damaged_run(run: Run) -> None:
 
 
 def test_a_run_with_a_result_is_finished(run: Run) -> None:
-    write_json(run.result_file, {"best_epoch": 3})
+    result = {
+        "method": "an",
+        "best_epoch": 3,
+        "epochs": 4,
+        "validation": None,
+        "test": None,
+        "recovery": None,
+    }
+    write_json(run.result_file, result)
     assert run.finished
-    assert run.result() == {"best_epoch": 3}
+    assert run.result() == result
+    write_json(run.result_file, result | {"test": {"name": "mAP", "value": "high"}})
+    with pytest.raises(RunError, match="value must be a number") as damaged:
+        run.result()
+    assert (damaged.value.what, damaged.value.value) == (run.result_file, "high")
 
 
 def test_paths(tmp_path: Path) -> None:

@@ -178,9 +178,12 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def numpy_reason(error: Exception) -> str:
-    """What numpy says of a file that it cannot read; not its advice to allow pickles, which run programs."""
-    return "not a file of arrays" if "pickle" in str(error) else str(error)
+def shown(value: object, most: int = 200) -> str:
+    """A value for a message, cut where it is long; some are too deep or too long to be shown at all."""
+    try:
+        return f"{value!r:.{most}}"
+    except (ValueError, RecursionError):
+        return f"a very large {type(value).__name__}"
 
 
 def nearest(name: str, known: Iterable[str], also: Iterable[str] = ()) -> str:

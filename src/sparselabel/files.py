@@ -1,4 +1,4 @@
-"""Atomic writes, small JSON files, and whether a path can be written."""
+"""Atomic writes, and whether a path can be written. What reads files is in ``file_formats.py``."""
 
 import errno
 import json
@@ -53,20 +53,6 @@ def write_json(path: Path, content: Any) -> None:
 BRING_BACK = ("bring it back as it was", f"begin anew with {param('force', True)}")
 
 ANOTHER_OUT = (f"choose another {param('out')}",)
-
-
-def read_json(path: Path, *remedies: str) -> dict[str, Any]:
-    """Read a file that ``write_json`` wrote; ``remedies`` say what to do if it is damaged."""
-    remedies = remedies or BRING_BACK
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # bytes that are no text, or text that is no JSON
-        raise RunError(f"{path} cannot be read ({error})", *remedies, what=path) from error
-    if not isinstance(content, dict):
-        raise RunError(
-            f"{path} must hold an object of JSON, not {type(content).__name__}", *remedies, what=path
-        )
-    return content
 
 
 def require_folder_to_write(folder: Path, *remedies: str) -> None:

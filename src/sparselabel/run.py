@@ -8,12 +8,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NotRequired, Self, TypedDict
 
 from sparselabel import config as configuration
 from sparselabel.config import TrainConfig
 from sparselabel.errors import ConfigError, RunError, command, counted, param
-from sparselabel.files import BRING_BACK, read_json, write_json
+from sparselabel.file_formats import read_json, reading
+from sparselabel.files import BRING_BACK, write_json
+from sparselabel.schema import Count, Finite
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,6 +62,73 @@ ORACLES = ("bce", "bce-ls", "iun")
 def saw_hidden_labels(result: dict[str, Any] | None, method: str) -> bool:
     """Whether a run's method was an oracle, which sees the labels that others do not."""
     return bool((result or {}).get("oracle", method.partition("+")[0] in ORACLES))
+
+
+class Metadata(TypedDict):
+    """run.json."""
+
+    data: str
+    data_digest: dict[str, str]
+    classes: list[str]
+    answers: NotRequired[Count]
+    label_seed: NotRequired[Count | None]
+    command: NotRequired[list[str]]
+    versions: NotRequired[dict[str, str]]
+
+
+class Measured(TypedDict):
+    """What result.json says of a split."""
+
+    name: str
+    value: float
+
+
+class Result(TypedDict):
+    """result.json."""
+
+    method: str
+    oracle: NotRequired[bool]
+    best_epoch: Count
+    epochs: Count
+    validation: Measured | None
+    test: Measured | None
+    recovery: dict[str, float | None] | None
+
+
+class Mean(TypedDict):
+    """The mean of a measure over classes."""
+
+    mean: float
+
+
+class MeanAveragePrecision(TypedDict):
+    """By how it is computed."""
+
+    sklearn: Mean
+
+
+class Evaluation(TypedDict):
+    """evaluation-SPLIT.json."""
+
+    mean_average_precision: MeanAveragePrecision
+    location: NotRequired[Mean | None]
+
+
+class EpochRecord(TypedDict):
+    """A line of metrics.jsonl."""
+
+    epoch: Count
+    phase: str
+    losses: dict[str, float]
+    validation: Measured | None
+    hidden_positives: NotRequired[list[Count] | None]
+
+
+class CostFile(TypedDict):
+    """cost.json."""
+
+    seconds: Finite
+    peak_memory: Count
 
 
 @dataclass(frozen=True)
@@ -249,7 +318,7 @@ class Run:
 
     def metadata(self) -> dict[str, Any]:
         """What run.json says: data, classes, versions, command."""
-        return read_json(self._required(self.metadata_file))
+        return {**read_json(self._required(self.metadata_file), Metadata)}
 
     def _required(self, file: Path) -> Path:
         if not file.is_file():
@@ -264,12 +333,12 @@ class Run:
 
     def cost(self) -> dict[str, Any]:
         """Seconds and bytes of peak memory; empty for a run of an older version."""
-        return read_json(self.cost_file, "remove it") if self.cost_file.is_file() else {}
+        return {**read_json(self.cost_file, CostFile, "remove it")} if self.cost_file.is_file() else {}
 
     def result(self) -> dict[str, Any]:
         """The final numbers of a finished run."""
         self.require_finished()
-        return read_json(self.result_file)
+        return {**read_json(self.result_file, Result)}
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -292,7 +361,9 @@ class Run:
         if self.moved is not None and not isinstance(self.moved, Path):
             return self.moved
         folder, given = self.data_folder, self.given_answers_file
-        if self.moved is None and not folder.exists():
+        with reading(self.metadata_file, *BRING_BACK, error=RunError):  # a name that no folder can have
+            there = folder.exists()
+        if self.moved is None and not there:
             raise RunError(
                 f"the data of {self.path} is no longer in {folder}", f"say where it is now ({param('data')})"
             )
@@ -331,7 +402,11 @@ class Run:
         from sparselabel.inference.evaluate import evaluate_run
 
         file = self.evaluation_file(split)
-        measured = read_json(file) if file.is_file() else evaluate_run(self, split, workers=workers)
+        measured: dict[str, Any]
+        if file.is_file():
+            measured = {**read_json(file, Evaluation)}
+        else:
+            measured = evaluate_run(self, split, workers=workers)
         first = next(iter(measured["mean_average_precision"].values()))
         return {"mAP": first["mean"]} | measured
 

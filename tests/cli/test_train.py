@@ -128,7 +128,7 @@ def test_the_resolved_copy_of_a_run_is_a_configuration_file(command: Command, ca
         ("[views]\nflip = 5", "--views.flip must be in [0, 1], not 5.0"),
         (
             "seed = 1\nmethod = an",
-            "sparselabel: error: c.toml is not TOML: Invalid value (at line 2, column 10)",
+            "sparselabel: error: c.toml cannot be read (Invalid value (at line 2, column 10))",
         ),
     ],
 )
@@ -146,7 +146,9 @@ def test_a_file_that_cannot_be_read(command: Command) -> None:
     Path("binary.toml").write_bytes(b"\xff\xfe")
     done = command("train", "prepared", "--out", "run", "--config", "binary.toml")
     assert done == 2
-    assert done.err.startswith("sparselabel: error: binary.toml is not TOML: 'utf-8' codec")
+    assert done.err.startswith(
+        "sparselabel: error: binary.toml cannot be read (it is not text in UTF-8: line 1"
+    )
 
 
 @pytest.mark.parametrize(

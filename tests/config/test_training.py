@@ -186,7 +186,7 @@ def test_a_whole_number_does_for_a_number() -> None:
         ("method = 3", "FILE.toml: method must be a text in quotes, not 3"),
         ("output_stride = 16.5", "FILE.toml: output_stride must be a whole number, not 16.5"),
         ("head = 5", r"FILE.toml: head must be a table \(\[head\]\), not 5"),
-        ("seed = 1\nmethod = x", r"FILE.toml cannot be read as a configuration: .*line 2"),
+        ("seed = 1\nmethod = x", r"FILE.toml cannot be read \(Invalid value \(at line 2"),
         ("[head]\nepochs = -1", "`head.epochs` must not be negative, not -1"),
     ],
 )
@@ -197,10 +197,10 @@ def test_a_wrong_file_is_refused(toml: str, said: str, tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none.toml cannot be read as a configuration: .*No such file"):
+    with pytest.raises(ConfigError, match=r"none.toml is not there, or not a file"):
         load(TrainConfig, tmp_path / "none.toml")
     (tmp_path / "binary.toml").write_bytes(b"method = '\xff'")
-    with pytest.raises(ConfigError, match=r"binary.toml cannot be read as a configuration: .*utf-8"):
+    with pytest.raises(ConfigError, match=r"binary.toml cannot be read \(it is not text in UTF-8: line 1"):
         load(TrainConfig, tmp_path / "binary.toml")
 
 

@@ -89,13 +89,13 @@ def test_wrong_files(tmp_path: Path, text: str, message: str) -> None:
 def test_wrong_arrays(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", images=["1"], classes=["cat"], scores=np.zeros((2, 1)))
     with pytest.raises(
-        DataError, match=r"scores must be numbers of shape \(1, 1\), .* not float64 of shape \(2, 1\)"
+        DataError, match=r"scores must be numbers of shape \(1, 1\), not float64 of shape \(2, 1\)"
     ):
         apply_scores(tmp_path / "a.npz", TABLE, PATHS, 0.9, 0.1)
     np.savez(tmp_path / "b.npz", images=["1"])
     with pytest.raises(DataError, match=r"b.npz cannot be read .*images \(N,\), classes \(L,\) and scores"):
         apply_scores(tmp_path / "b.npz", TABLE, PATHS, 0.9, 0.1)
-    with pytest.raises(DataError, match=r"none.npz cannot be read"):
+    with pytest.raises(DataError, match=r"none.npz is not there, or not a file"):
         apply_scores(tmp_path / "none.npz", TABLE, PATHS, 0.9, 0.1)
 
 

@@ -10,7 +10,8 @@ from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.labels import UNKNOWN, LabelTable
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.expected_positives.class_counts import wilson
-from sparselabel.files import read_json, write_json
+from sparselabel.file_formats import read_json
+from sparselabel.files import write_json
 from sparselabel.inference.class_thresholds import (
     ClassThresholds,
     choose,
@@ -126,14 +127,15 @@ def test_what_is_kept_is_read_again(run: Run, data: Dataset) -> None:
     read = load_class_thresholds(run)
     assert read.classes == written.classes
     assert read.calibration.offset.tolist() == written.calibration.offset.tolist()
-    content = read_json(run.thresholds_file)
+    content = read_json(run.thresholds_file, dict)
     content["classes"][0]["name"] = "somebody else"
     write_json(run.thresholds_file, content)
     with pytest.raises(RunError, match=r"thresholds\.json is of other classes or another version"):
         load_class_thresholds(run)
     run.thresholds_file.write_text(json.dumps({"format": 1}))
-    with pytest.raises(RunError, match=r"thresholds\.json is damaged"):
+    with pytest.raises(RunError, match=r"thresholds\.json has no '\w+'") as lacking:
         load_class_thresholds(run)
+    assert lacking.value.what == run.thresholds_file
 
 
 def test_a_run_of_an_older_version(tmp_path: Path, data: Dataset) -> None:
@@ -183,7 +185,7 @@ def test_reliability_by_hand() -> None:
 
 def test_what_a_run_knows(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    write_json(tmp_path / "run.json", {"classes": ["a", "b"]})
+    write_json(tmp_path / "run.json", {"data": "d", "data_digest": {}, "classes": ["a", "b"]})
     save(TrainConfig(), run.config_file)
     assert expected_by_run(run) is None
     save(from_dict(TrainConfig, {"settings": {"expected_positives": 1.5}}, "test"), run.config_file)
@@ -200,6 +202,6 @@ def test_what_a_run_knows(tmp_path: Path) -> None:
     assert found.shares is not None
     assert (found.source, found.trusted, found.shares.tolist()) == ("estimated", False, [0.2, 0.5])
     write_json(run.expected_file, {})
-    with pytest.raises(RunError, match="does not have what it must") as raised:
+    with pytest.raises(RunError, match=r"expected\.json has no '\w+'.*: train again") as raised:
         expected_by_run(run)
     assert raised.value.what == run.expected_file

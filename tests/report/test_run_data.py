@@ -57,7 +57,7 @@ def test_data_that_was_moved(tmp_path: Path) -> None:
 def test_damaged_metrics(tmp_path: Path, data: Dataset) -> None:
     run = finished(tmp_path / "an", data, "an", WEAK)
     run.metrics_file.write_text('{"epoch": 0')
-    with pytest.raises(RunError, match=r"metrics.jsonl is damaged"):
+    with pytest.raises(RunError, match=r"metrics.jsonl cannot be read"):
         read_runs([run.path])
 
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from sparselabel.data.labels import LabelTable
-from sparselabel.files import read_json, write_json
+from sparselabel.file_formats import read_json
+from sparselabel.files import write_json
 from sparselabel.inference.class_thresholds import no_class_thresholds, threshold_metrics
 from sparselabel.report.examples import Scored
 from sparselabel.report.page import write_report
@@ -20,7 +21,7 @@ def reported(folder: Path, labels: np.ndarray | None) -> ReportData:
     for name, scores in (("an", WEAK), ("en", STRONG)):
         run = finished(folder / name, data, name, scores)
         if labels is not None:
-            result = read_json(run.result_file)
+            result = read_json(run.result_file, dict)
             table = LabelTable(np.array([f"{row}" for row in range(len(TEST))]), CLASSES, labels)
             result["test"]["decided"] = threshold_metrics(
                 scores, table, no_class_thresholds(CLASSES, "nothing")

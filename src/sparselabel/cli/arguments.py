@@ -56,17 +56,19 @@ def told_by(given: FromFile) -> "FromRecipe | None":
     """What the file or the recipe that a command was given tells; None where it is no recipe."""
     from sparselabel.comparison.from_recipe import FromRecipe
     from sparselabel.config import TrainConfig, from_dict
+    from sparselabel.file_formats import naming
 
     config, recipe = given.config, given.recipe if isinstance(given, FromFileOrRecipe) else None
-    values, about, source = _read(None if config is None else str(config), recipe) or ({}, None, "")
+    values, about, source = read_settings(None if config is None else str(config), recipe) or ({}, None, "")
     if about is None:
         return None
-    return FromRecipe(about, from_dict(TrainConfig, values, source))
+    with naming(source):
+        return FromRecipe(about, from_dict(TrainConfig, values, source))
 
 
 def take_file(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollection") -> None:
     """Fill what no flag has set from the file or the recipe that --config or --recipe names."""
-    file = _read(*(_word_of(arguments, flag) for flag in ("--config", "--recipe")))
+    file = read_settings(*(_word_of(arguments, flag) for flag in ("--config", "--recipe")))
     if file is None:
         return
     from cyclopts import Token
@@ -124,11 +126,12 @@ def _word_of(arguments: "ArgumentCollection", flag: str) -> str | None:
     return tokens[-1].value if tokens else None
 
 
-def _read(config: str | None, recipe: str | None) -> "tuple[dict[str, Any], Recipe | None, str] | None":
+def read_settings(
+    config: str | None, recipe: str | None
+) -> "tuple[dict[str, Any], Recipe | None, str] | None":
     """The settings of a file or a recipe, what it says as a recipe, and its name."""
-    import tomllib
-
     from sparselabel.config import take_recipe
+    from sparselabel.file_formats import parse_toml, read_toml
     from sparselabel.recipes import text_of
 
     if config is not None and recipe is not None:
@@ -139,11 +142,7 @@ def _read(config: str | None, recipe: str | None) -> "tuple[dict[str, Any], Reci
     source = f"recipe {recipe}" if config is None else config
     if config is not None and not Path(config).is_file():
         raise ConfigError(f"there is no configuration file {config}")
-    try:
-        text = text_of(str(recipe)) if config is None else Path(config).read_text(encoding="utf-8")
-        values = tomllib.loads(text)
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{source} is not TOML: {error}") from error
+    values = parse_toml(text_of(str(recipe)), source) if config is None else read_toml(Path(config))
     about = take_recipe(values, source)
     if "config" in values:
         raise ConfigError(f"{source} names another file (config): one file has all settings")

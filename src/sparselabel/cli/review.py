@@ -114,8 +114,7 @@ def _scored(run: "Run", split: "PreparedSplit", workers: int) -> "ReviewScores":
 
 def _stored_features(run: "Run", split: "PreparedSplit") -> Any:
     """The features that the run was trained on, if it was trained on nothing else and they are there."""
-    import numpy as np
-
+    from sparselabel.file_formats import read_array
     from sparselabel.inference.scorer import evaluation_view
     from sparselabel.training.features import features_file
 
@@ -124,7 +123,7 @@ def _stored_features(run: "Run", split: "PreparedSplit") -> Any:
     if not config.frozen or config.finetune.epochs or (of_file and not Path(config.weights).is_file()):
         return None
     file = features_file(split, run.data_folder / "features", config, evaluation_view(config))
-    return np.load(file, mmap_mode="c", allow_pickle=False) if file.is_file() else None
+    return read_array(file, "f N D", mapped=True) if file.is_file() else None
 
 
 def _login() -> str:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 from sparselabel.comparison.from_recipe import FromRecipe, asked_for, notes_on
 from sparselabel.comparison.grid import CHOOSE, Varied
@@ -44,12 +44,14 @@ from sparselabel.comparison.summary import (
     with_intervals,
     with_labels,
 )
-from sparselabel.config import Handling, Recipe, TrainConfig, configure, from_dict
+from sparselabel.config import Handling, Recipe, TrainConfig, configure
 from sparselabel.config import load as load_config
 from sparselabel.errors import ConfigError, RunError, SparselabelError, command, listing, param
-from sparselabel.files import read_json, write_json
+from sparselabel.file_formats import read_json, read_text, reading
+from sparselabel.files import BRING_BACK, write_json
 from sparselabel.progress import first_process, progress_bar
 from sparselabel.run import Run, flat_settings
+from sparselabel.schema import Count
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -190,6 +192,30 @@ def compare(
     return comparison
 
 
+class RunFile(TypedDict):
+    """A run in comparison.json."""
+
+    folder: str
+    method: str
+    seed: Count
+    label_seed: Count | None
+    annotation: str
+    value: str
+    chosen: list[tuple[str, str]]
+
+
+class ComparisonFile(TypedDict):
+    """comparison.json."""
+
+    data: str
+    labels: tuple[dict[str, Count], Count]
+    varied: str | None
+    against: str
+    recipe: Recipe | None
+    notes: list[str]
+    runs: list[RunFile]
+
+
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """Runs of several methods on one data set: what they reached on the test images, and what is chance.
@@ -216,15 +242,16 @@ class Comparison:
         if not file.is_file():
             problem = f"{folder} is not a finished comparison (it has no {INDEX})"
             raise RunError(problem, f"make one with {command('compare')}", what=Path(folder))
-        index = read_json(file)
-        recipe = index["recipe"]
+        index = read_json(file, ComparisonFile)
+        with reading(file, *BRING_BACK, error=RunError):  # folders of names that no folder can have
+            outcomes = tuple(_outcome(Path(folder), run) for run in index["runs"])
         return cls(
             Path(folder),
-            tuple(_outcome(Path(folder), run) for run in index["runs"]),
-            tuple(index["labels"]),
+            outcomes,
+            index["labels"],
             index["varied"],
             index["against"],
-            None if recipe is None else from_dict(Recipe, recipe, f"{file}[recipe]"),
+            index["recipe"],
             tuple(index["notes"]),
             index["data"],
         )
@@ -339,7 +366,7 @@ def _refuse_other_comparison(folder: Path, data: "Dataset", planned: Sequence[Pl
     """
     if not (folder / INDEX).is_file():
         return
-    index, known = read_json(folder / INDEX), {run.path for run in planned}
+    index, known = read_json(folder / INDEX, ComparisonFile), {run.path for run in planned}
     compared = {"method", "seed", *(name for run in planned for name, _ in run.chosen)}
     wanted = flat_settings(asdict(planned[0].config))
     test = data.splits["test"].digest if "test" in data.splits else None
@@ -386,18 +413,18 @@ def _evaluate_maps(data: "Dataset", outcomes: Sequence[Outcome], workers: int, q
     return lacking
 
 
-def _outcome(folder: Path, run: dict[str, Any]) -> Outcome:
+def _outcome(folder: Path, run: "RunFile") -> Outcome:
     """A run as it is now: finished, or failed with the error that is written beside it."""
     path = folder / run["folder"]
     kept = Run(path)
     config = kept.config() if kept.config_file.exists() else TrainConfig(method=run["method"])
-    chosen = tuple((name, value) for name, value in run["chosen"])
+    chosen = tuple(run["chosen"])
     draw = run["label_seed"], run["annotation"]
     planned = PlannedRun(run["method"], run["seed"], config, path, run["value"], chosen, *draw)
     if kept.finished:
         return Outcome(planned, kept.result())
     file = error_file(planned)
-    text = file.read_text(encoding="utf-8").strip() if file.is_file() else f"{path} is not finished"
+    text = read_text(file, error=RunError).strip() if file.is_file() else f"{path} is not finished"
     return Outcome(planned, None, RunError(text))
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from sparselabel.comparison.planned_runs import Chosen, Outcome, RunKey
 from sparselabel.errors import RunError
-from sparselabel.files import read_json
-from sparselabel.run import Run, saw_hidden_labels
+from sparselabel.file_formats import read_json
+from sparselabel.run import Evaluation, Run, saw_hidden_labels
 
 if TYPE_CHECKING:
     from sparselabel.metrics.bootstrap import Difference, Drawn, Interval
@@ -160,7 +160,7 @@ def _real(result: dict[str, Any]) -> dict[str, float | None]:
 def _map_loc(run: Run) -> dict[str, float]:
     """The mAP-loc of the test images, where maps were evaluated by boxes or masks."""
     file = run.evaluation_file("test")
-    location = read_json(file).get("location") if file.is_file() else None
+    location = read_json(file, Evaluation).get("location") if file.is_file() else None
     return {MAP_LOC: location["mean"]} if location else {}
 
 

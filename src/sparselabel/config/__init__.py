@@ -16,7 +16,7 @@ from sparselabel.config.preparation import (
     Sparsify,
 )
 from sparselabel.config.recipe import Comparison, Measured, Recipe, take_recipe
-from sparselabel.config.toml import from_dict, load, save
+from sparselabel.config.toml import load, save
 from sparselabel.config.training import (
     AUTO,
     WORKERS,
@@ -30,6 +30,7 @@ from sparselabel.config.training import (
     TrainConfig,
     Views,
 )
+from sparselabel.schema import from_dict
 
 __all__ = [
     "ALL",

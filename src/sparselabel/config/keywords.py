@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
-from sparselabel.config.toml import from_dict
 from sparselabel.config.training import Handling, Machine, TrainConfig
+from sparselabel.schema import from_dict
 
 SETTINGS = "settings"
 

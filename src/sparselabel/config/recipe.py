@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from sparselabel.config.toml import from_dict
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, shown
+from sparselabel.schema import from_dict
 
 TABLE = "recipe"
 """The table of a configuration file that holds it; training looks at nothing in it."""
@@ -124,5 +124,5 @@ def take_recipe(values: dict[str, Any], where: str) -> Recipe | None:
         return None
     table = values.pop(TABLE)
     if not isinstance(table, dict):
-        raise ConfigError(f"{where}: {TABLE} must be a table ([{TABLE}]), not {table!r}")
+        raise ConfigError(f"{where}: {TABLE} must be a table ([{TABLE}]), not {shown(table)}")
     return from_dict(Recipe, table, f"{where}[{TABLE}]")

@@ -11,11 +11,10 @@
 Likewise ``mark_*.npy`` are all spatial labels that are known, ``seen_*.npy`` those that training may see.
 """
 
-import json
 import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +23,10 @@ from sparselabel.data.decode import load
 from sparselabel.data.labels import UNKNOWN, Labels, LabelTable, Texts
 from sparselabel.data.masks import Masks
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.errors import DataError, RunError, command, listing, numpy_reason, param
+from sparselabel.errors import DataError, RunError, command, listing, param, shown
+from sparselabel.file_formats import of_kind, read_array, read_json
 from sparselabel.files import TemporaryFolder
+from sparselabel.schema import Count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -296,6 +297,30 @@ def _given_splits(train: Any, val: Any, test: Any) -> dict[str, Any]:
     return {name: given for name, given in splits.items() if given is not None}
 
 
+class SplitFile(TypedDict):
+    """What dataset.json says of a split."""
+
+    images: Count
+    digest: str
+    seen: NotRequired[Seen | None]
+    real: NotRequired[bool]
+    masks: NotRequired[bool]
+    in_memory: NotRequired[bool]
+
+
+class DatasetFile(TypedDict):
+    """dataset.json."""
+
+    format: Count
+    name: str
+    root: str
+    classes: list[str]
+    splits: dict[str, SplitFile]
+
+
+SPATIAL_LAYOUTS = {"classes": "i", "centers": "f2", "sizes": "f2"}
+
+
 def open_prepared(folder: Path) -> Dataset:
     """Open what ``sparselabel prepare`` wrote, without reading the arrays."""
     index = folder / "dataset.json"
@@ -305,46 +330,43 @@ def open_prepared(folder: Path) -> Dataset:
             f"{folder} is not prepared data ({why})",
             f"make it with {command('prepare', 'READER', 'SOURCE', out='DIR')}",
         )
-    try:
-        made = json.loads(index.read_text())
-    except (OSError, ValueError) as error:
-        raise DataError(f"{index} cannot be read ({error})", PREPARE_AGAIN, what=index) from error
-    if not isinstance(made, dict) or "format" not in made:
+    content = read_json(index, object, PREPARE_AGAIN, error=DataError)
+    if not isinstance(content, dict) or "format" not in content:
         raise DataError(f"{index} does not describe prepared data", PREPARE_AGAIN, what=index)
-    if made["format"] != FORMAT:
-        raise DataError(
-            f"{index} has format {made['format']}, this program reads format {FORMAT}", PREPARE_AGAIN
-        )
+    if content["format"] != FORMAT:  # first: others have other keys
+        problem = f"{index} has format {shown(content['format'])}, this program reads format {FORMAT}"
+        raise DataError(problem, PREPARE_AGAIN, what=index)
+    made = of_kind(content, DatasetFile, index, PREPARE_AGAIN, error=DataError)
     classes = tuple(made["classes"])
     root = Path(made["root"])
     root = root if root.is_absolute() else folder / root
     splits = {
         name: _open_split(folder / name, root, classes, about) for name, about in made["splits"].items()
     }
-    return Dataset(folder, made["name"], classes, splits, made)
+    return Dataset(folder, made["name"], classes, splits, {**made})
 
 
-def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: dict[str, Any]) -> PreparedSplit:
-    def array(name: str, *shape: int) -> Any:
-        file = folder / f"{name}.npy"
-        try:  # copy on write: torch wants arrays it could write to, and the file stays as it is
-            loaded = np.load(file, mmap_mode="c", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise DataError(f"{file} cannot be read ({numpy_reason(error)})", PREPARE_AGAIN) from error
-        if shape and loaded.shape != shape:  # a file of other data; its values are not checked here
-            raise DataError(f"{file} has shape {loaded.shape}, not {shape}", PREPARE_AGAIN)
-        return loaded
+def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: "SplitFile") -> PreparedSplit:
+    def array(name: str, layout: str) -> Any:  # the values are not checked here
+        return read_array(folder / f"{name}.npy", layout, PREPARE_AGAIN, mapped=True)
 
     def spatial_labels(kind: str) -> SpatialLabels:
-        return SpatialLabels(
-            **{column: array(f"{kind}_{column}") for column in SPATIAL_LABEL_COLUMNS}, check=False
-        )
+        rows = array(f"{kind}_rows", "i M")
+        columns = {
+            name: array(f"{kind}_{name}", f"{layout[0]} {len(rows)} {layout[1:]}")
+            for name, layout in SPATIAL_LAYOUTS.items()
+        }
+        return SpatialLabels(rows, **columns, check=False)
 
-    count = about["images"]
-    ids = array("ids", count)
-    truth, observed = array("truth", count, len(classes)), array("observed", count, len(classes))
+    def masks(count: int) -> Masks:
+        texts, offsets = array("mask_texts", "u T"), array("mask_offsets", f"i {count + 1}")
+        return Masks(texts, offsets, array("mask_sizes", f"i {count} 2"))
+
+    count, labels = about["images"], f"i {about['images']} {len(classes)}"
+    ids = array("ids", f"U {count}")
+    truth, observed = array("truth", labels), array("observed", labels)
     everything = spatial_labels("mark")
-    which: Seen | None = about.get("seen")
+    which = about.get("seen")
     if which is None:  # data of an older version
         which = "none" if len(everything) and hides_labels(truth, observed) else "all"
     seen = everything if which == "all" else SpatialLabels.none()
@@ -353,17 +375,15 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: dict[
     return PreparedSplit(
         name=folder.name,
         root=root,
-        paths=array("paths", count),
+        paths=array("paths", f"U {count}"),
         truth=LabelTable(ids, classes, truth, check=False),
         observed=LabelTable(ids, classes, observed, check=False),
         spatial_labels=everything,
-        digests=array("digests", count),
+        digests=array("digests", f"u {count}"),
         digest=about["digest"],
-        real=array("real", count, len(classes)) if about.get("real") else None,
+        real=array("real", labels) if about.get("real") else None,
         seen=seen,
-        masks=Masks(**{column: array(f"mask_{column}") for column in MASK_COLUMNS})
-        if about.get("masks")
-        else None,
+        masks=masks(len(everything)) if about.get("masks") else None,
         in_memory=bool(about.get("in_memory")),
     )
 

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable, Texts
 from sparselabel.data.readers.csv_parquet import Cells, open_cells
-from sparselabel.errors import DataError, listing, numpy_reason
+from sparselabel.errors import DataError, listing
+from sparselabel.file_formats import read_arrays
 
 _BETWEEN = 2  # scored, but neither high nor low; made UNKNOWN in the end
 
@@ -156,19 +157,10 @@ def _no_class(file: Path, classes: tuple[str, ...]) -> DataError:
 
 
 def _from_arrays(file: Path, classes: tuple[str, ...]) -> Iterator[Scored]:
-    try:
-        with np.load(file, allow_pickle=False) as arrays:
-            images, names, scores = (arrays[key] for key in ("images", "classes", "scores"))
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise DataError(
-            f"{file} cannot be read ({numpy_reason(error)}): it must hold images (N,), classes (L,) and "
-            "scores (N, L)"
-        ) from error
-    if scores.shape != (len(images), len(names)) or scores.dtype.kind not in "fiu":
-        raise DataError(
-            f"{file}: scores must be numbers of shape ({len(images)}, {len(names)}), as images and classes "
-            f"are, not {scores.dtype} of shape {scores.shape}"
-        )
+    layouts = {"images": "U N", "classes": "U L", "scores": "fiu N L"}
+    rule = "it must hold images (N,), classes (L,) and scores (N, L)"
+    arrays = read_arrays(file, layouts, rule, error=DataError)
+    images, names, scores = (arrays[name] for name in layouts)
     columns = [(at, classes.index(str(name))) for at, name in enumerate(names) if str(name) in classes]
     if not columns:
         raise _no_class(file, classes)

@@ -47,6 +47,7 @@ class LabelTable:
                 f"labels of {shape[0]:,} images and {shape[1]:,} classes must have shape {shape}, "
                 f"not {self.values.shape}"
             )
+        refuse_half_characters(self.classes)
         refuse_duplicates("image", self.ids)
         refuse_duplicates("class", np.asarray(self.classes, dtype=np.str_))
 
@@ -84,6 +85,16 @@ def as_labels(values: Any) -> Labels:
     if array.size and (array.min() < UNKNOWN or array.max() > POSITIVE):
         raise DataError(f"labels must be 1, 0 or -1 (unknown), not {_odd_one(array)}")
     return array
+
+
+def refuse_half_characters(classes: Sequence[str]) -> None:
+    """Raise if a class's name cannot be written, as half of a character, which JSON can name."""
+    for name in classes:
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            problem = f"the class {name!r} has half of a character in its name"
+            raise DataError(problem, "rename it", what="classes", value=name) from error
 
 
 def refuse_duplicates(kind: str, names: Texts) -> None:

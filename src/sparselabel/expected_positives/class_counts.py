@@ -1,10 +1,9 @@
 """``ClassCounts``: how many images each class is in, an estimate with its bounds, and its JSON file."""
 
-import json
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +11,10 @@ import numpy.typing as npt
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import NEGATIVE, POSITIVE, Labels
 from sparselabel.errors import DataError, command, counted, listing, spell
+from sparselabel.file_formats import read_json
 from sparselabel.files import write_json
 from sparselabel.losses.setting_checks import within_label_bounds
+from sparselabel.schema import Count, Finite
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -90,40 +91,55 @@ class ClassCounts:
         write_json(path, content)
 
 
+class ExpectedClass(TypedDict):
+    """How often a class is expected."""
+
+    name: str
+    annotated: Finite
+    expected: Finite
+    low: Finite
+    high: Finite
+
+
+class ExpectedFile(TypedDict):
+    """What ``ClassCounts.write`` writes."""
+
+    how: How
+    K: Finite
+    interval: tuple[Finite, Finite]
+    trusted: bool
+    why: str
+    images: Count
+    classes: list[ExpectedClass]
+
+
+NUMBERS = ("annotated", "expected", "low", "high")
+
+
 def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
     """Read what ``ClassCounts.write`` wrote, for these classes in this order."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        rows = {row["name"]: row for row in content["classes"]}
-        if len(rows) < len(content["classes"]):
-            names = [row["name"] for row in content["classes"]]
-            twice = sorted({name for name in names if names.count(name) > 1})
-            raise DataError(
-                f"{path} counts {listing(twice)} more than once", "leave one line of each class", AGAIN
-            )
-        missing = [name for name in classes if name not in rows]
-        extra = [name for name in rows if name not in classes]
-        if missing or extra:
-            raise DataError(
-                f"{path} counts other classes than the data has (missing: {listing(missing) or 'none'}; "
-                f"unknown: {listing(extra) or 'none'})",
-                AGAIN,
-            )
-        column = {
-            key: np.array([rows[name][key] for name in classes], dtype=np.float64)
-            for key in ("annotated", "expected", "low", "high")
-        }
-        low, high = (float(bound) for bound in content["interval"])
-        how, why, images = content["how"], str(content["why"]), int(content["images"])
-        trusted, per_image = bool(content["trusted"]), float(content["K"])
-    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, DataError):
-            raise
-        reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+    content = read_json(path, ExpectedFile, f"make it with {command('expect')}", error=DataError)
+    rows = {row["name"]: row for row in content["classes"]}
+    if len(rows) < len(content["classes"]):
+        names = [row["name"] for row in content["classes"]]
+        twice = sorted({name for name in names if names.count(name) > 1})
         raise DataError(
-            f"{path} is not a file of expected positives ({reason})", f"make it with {command('expect')}"
-        ) from error
-    fault = _fault(how, images, (low, high))
+            f"{path} counts {listing(twice)} more than once", "leave one line of each class", AGAIN
+        )
+    missing = [name for name in classes if name not in rows]
+    extra = [name for name in rows if name not in classes]
+    if missing or extra:
+        raise DataError(
+            f"{path} counts other classes than the data has (missing: {listing(missing) or 'none'}; "
+            f"unknown: {listing(extra) or 'none'})",
+            AGAIN,
+        )
+    numbers_of = [[*(rows[name][key] for key in NUMBERS)] for name in classes]  # type: ignore[literal-required]
+    column = dict(zip(NUMBERS, np.array(numbers_of, np.float64).reshape(-1, len(NUMBERS)).T, strict=True))
+    low, high = content["interval"]
+    how, why, images = content["how"], content["why"], content["images"]
+    trusted, per_image = content["trusted"], content["K"]
+    fault = _fault(images, (low, high))
     for name, *numbers in zip(classes, *column.values(), strict=True):
         fault = fault or _fault_of_class(name, images, *numbers)
     if fault:
@@ -145,10 +161,8 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
     return counts
 
 
-def _fault(how: str, images: int, interval: tuple[float, float]) -> str:
+def _fault(images: int, interval: tuple[float, float]) -> str:
     """What is wrong with the numbers of a file, or nothing."""
-    if how not in ("auto", "counted"):
-        return f"`how` must be auto or counted, not {how!r}"
     if images < 1:
         return f"`images` must be at least 1, not {images}"
     if not 0 <= interval[0] <= interval[1] < math.inf:

@@ -1,15 +1,16 @@
 """What a run's scores mean: calibration, thresholds and how far to rely on them, in RUN/thresholds.json."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import numpy as np
 
 from sparselabel.data.dataset import Dataset, PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable
-from sparselabel.errors import ConfigError, RunError, command, counted, param
-from sparselabel.files import read_json, write_json
+from sparselabel.errors import ConfigError, RunError, command, counted, listing, param
+from sparselabel.file_formats import read_json
+from sparselabel.files import write_json
 from sparselabel.inference.score_files import saved_scores
 from sparselabel.metrics.average_precision import Scores
 from sparselabel.metrics.calibration import (
@@ -30,6 +31,7 @@ from sparselabel.metrics.thresholds import (
     precision_thresholds,
 )
 from sparselabel.run import Run
+from sparselabel.schema import LARGEST, Count, Finite, Range
 
 FORMAT = 1
 SPLIT = "val"
@@ -49,12 +51,29 @@ class ClassThreshold:
     """How one class is decided: its threshold for F1, what that should bring, and how far to believe it."""
 
     name: str
-    threshold: float
-    expected_precision: float
-    expected_recall: float
+    threshold: Finite
+    expected_precision: Finite
+    expected_recall: Finite
     trust: Trust
     why: str
-    at_precision: tuple[float, ...]
+    at_precision: tuple[Finite, ...]
+
+
+@dataclass(frozen=True)
+class CalibratedThreshold(ClassThreshold):
+    """The same with the class's calibration, as thresholds.json has it."""
+
+    slope: Finite
+    offset: Finite
+
+
+class ThresholdsFile(TypedDict):
+    """thresholds.json."""
+
+    format: Count
+    images: Count
+    labels: str
+    classes: list[CalibratedThreshold]
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,21 +200,34 @@ def choose(run: Run, data: Dataset, split: PreparedSplit, scores: Scores) -> Cla
     return ClassThresholds(tuple(rows), calibration, "complete" if complete else "sparse", len(labels))
 
 
+class ExpectedOfClass(TypedDict):
+    """How often a class is expected."""
+
+    name: str
+    expected: Finite
+
+
+class ExpectedByRun(TypedDict):
+    """What is needed of expected.json."""
+
+    how: str
+    trusted: bool
+    images: Annotated[int, Range(1, LARGEST)]
+    classes: list[ExpectedOfClass]
+
+
 def expected_by_run(run: Run) -> PrevalenceSource | None:
     """What a run's files and configuration say about the number of positives."""
     if run.expected_file.is_file():
-        content = read_json(run.expected_file)
-        try:
-            rows = {row["name"]: float(row["expected"]) for row in content["classes"]}
-            shares = np.array([rows[name] for name in run.classes]) / float(content["images"])
-            trusted, how = bool(content["trusted"]), content["how"]
-        except (KeyError, TypeError, ValueError) as error:
-            raise RunError(
-                f"{run.expected_file} does not have what it must ({error})",
-                "train again",
-                what=run.expected_file,
-            ) from error
-        return PrevalenceSource("counted" if how == "counted" else "estimated", trusted, shares=shares)
+        content = read_json(run.expected_file, ExpectedByRun, "train again")
+        rows = {row["name"]: row["expected"] for row in content["classes"]}
+        lacking = [name for name in run.classes if name not in rows]
+        if lacking:
+            problem = f"{run.expected_file} lacks classes: {listing(lacking)}"
+            raise RunError(problem, "train again", what=run.expected_file, value=lacking)
+        shares = np.array([rows[name] for name in run.classes]) / content["images"]
+        how: Literal["counted", "estimated"] = "counted" if content["how"] == "counted" else "estimated"
+        return PrevalenceSource(how, content["trusted"], shares=shares)
     given = run.config().settings.get("expected_positives")
     return PrevalenceSource("given", True, per_image=float(given)) if isinstance(given, int | float) else None
 
@@ -227,19 +259,16 @@ def _trust(
 
 def _read(file: Path, classes: list[str]) -> ClassThresholds:
     again = f"remove it, and {command('evaluate', file.parent, split=SPLIT)} chooses them again"
-    content = read_json(file, again)
-    try:
-        rows = content["classes"]
-        if content["format"] != FORMAT or [row["name"] for row in rows] != classes:
-            raise RunError(f"{file} is of other classes or another version", again, what=file)
-        calibration = Calibration(
-            np.array([float(row.pop("slope")) for row in rows]),
-            np.array([float(row.pop("offset")) for row in rows]),
-        )
-        decided = tuple(ClassThreshold(**row | {"at_precision": tuple(row["at_precision"])}) for row in rows)
-        return ClassThresholds(decided, calibration, content["labels"], int(content["images"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RunError(f"{file} is damaged ({error})", again, what=file) from error
+    content = read_json(file, ThresholdsFile, again)
+    rows = content["classes"]
+    if content["format"] != FORMAT or [row.name for row in rows] != classes:
+        raise RunError(f"{file} is of other classes or another version", again, what=file)
+    if any(len(row.at_precision) != len(PRECISIONS) for row in rows):
+        raise RunError(f"{file} has thresholds of other precisions", again, what=file)
+    calibration = Calibration(np.array([row.slope for row in rows]), np.array([row.offset for row in rows]))
+    own = [one.name for one in fields(ClassThreshold)]
+    decided = tuple(ClassThreshold(**{name: getattr(row, name) for name in own}) for row in rows)
+    return ClassThresholds(decided, calibration, content["labels"], content["images"])
 
 
 def threshold_metrics(

@@ -14,7 +14,7 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.loaders import in_order
 from sparselabel.data.transforms import View, draw, render
 from sparselabel.errors import RunError, SparselabelError
-from sparselabel.inference.score_files import read_arrays
+from sparselabel.file_formats import read_arrays
 from sparselabel.inference.scorer import (
     Scorer,
     cells_of,
@@ -25,6 +25,7 @@ from sparselabel.inference.scorer import (
 )
 from sparselabel.run import Run
 
+MAPS_LAYOUT = {"rows": "i n", "classes": "i n", "scores": "f n", "cells": "f n h w"}
 MAPS_BATCH = 16  # not BATCH: reports rest on maps of this rounding
 
 
@@ -65,7 +66,7 @@ def _there(file: Path, rows: npt.NDArray[np.int64], classes: npt.NDArray[np.int6
     if not file.is_file():
         return False
     try:
-        stored = read_arrays(file, ("rows", "classes", "scores", "cells"))
+        stored = read_arrays(file, MAPS_LAYOUT)
     except RunError:  # damaged: it is written anew
         return False
     return np.array_equal(stored["rows"], rows) and np.array_equal(stored["classes"], classes)

@@ -17,7 +17,8 @@ import torch
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.loaders import Batch, FeatureLoader, Loader, Rows, in_order
 from sparselabel.errors import DataError, DataWarning, RunError, counted, listing
-from sparselabel.files import read_json, write_json
+from sparselabel.file_formats import read_array, read_json
+from sparselabel.files import write_json
 from sparselabel.inference.scorer import BATCH, evaluation_loader, full_precision, load_scorer
 from sparselabel.run import Run
 
@@ -32,10 +33,10 @@ def review_scores(run: Run, split: PreparedSplit) -> ReviewScores | None:
     if not file.is_file() or not about.is_file():
         return None
     try:
-        if read_json(about) != _identity(run, split):
+        if read_json(about, dict) != _identity(run, split):
             return None
-        scores: ReviewScores = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, RunError):
+        scores: ReviewScores = read_array(file, "f N L", error=RunError, mapped=True)
+    except RunError:
         return None
     return scores if scores.shape == split.truth.values.shape else None
 
@@ -84,7 +85,7 @@ def write_review_scores(
     _about_file(run).unlink(missing_ok=True)  # so that what it says is never said of another file
     partial.replace(file)
     write_json(_about_file(run), _identity(run, split))
-    written: ReviewScores = np.load(file, mmap_mode="r", allow_pickle=False)
+    written: ReviewScores = read_array(file, mapped=True)
     return written
 
 

@@ -2,16 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
-import numpy.typing as npt
 
 from sparselabel.data.dataset import PreparedSplit, evaluation_labels
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
-from sparselabel.errors import RunError, command, numpy_reason
+from sparselabel.errors import RunError, command
+from sparselabel.file_formats import read_arrays
 from sparselabel.metrics.average_precision import Scores
 from sparselabel.run import Run
 
@@ -48,7 +45,8 @@ def saved_scores(run: Run, split: str) -> SplitScores:
     evaluate = command("evaluate", run.path, split=split)
     if not file.is_file():
         raise RunError(f"there is no {file}", f"{evaluate} writes it", what=file)
-    ids, scores = read_arrays(file, ("ids", "scores"), f"{evaluate} writes it again").values()
+    arrays = read_arrays(file, {"ids": "U N", "scores": "f M L"}, f"{evaluate} writes it again")
+    ids, scores = arrays["ids"], arrays["scores"]
     if not np.array_equal(ids, prepared_split.truth.ids) or scores.shape != prepared_split.truth.values.shape:
         raise RunError(f"{file} has the scores of other images or classes", f"{evaluate} writes it again")
     return SplitScores(run, prepared_split, scores)
@@ -82,13 +80,3 @@ def refuse_other_data(everyone: Sequence[SplitScores]) -> None:
                 f"({first.run.data_name(name)} and {saved.run.data_name(name)})",
                 "name runs on the same data",
             )
-
-
-def read_arrays(file: Path, names: Sequence[str], *remedies: str) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of an .npz file, first those that must be there."""
-    try:
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            required = {name: arrays[name] for name in names}
-            return required | {name: arrays[name] for name in arrays.files if name not in required}
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise RunError(f"{file} cannot be read ({numpy_reason(error)})", *remedies, what=file) from error

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path, PurePath
-from typing import IO, Any
+from typing import IO, Any, TypedDict
 
 from sparselabel.data.decode import load
 from sparselabel.data.thumbnails import with_map
 from sparselabel.data.transforms import View
 from sparselabel.errors import ConfigError, ResourceError, RunError, param
-from sparselabel.files import named, read_json, require_file_to_write, write_json
+from sparselabel.file_formats import parse_json, read_json, reading
+from sparselabel.files import named, require_file_to_write, write_json
 from sparselabel.inference.predictor import Prediction
 
 STANDARD_OUTPUT = "-"
@@ -23,6 +24,10 @@ KINDS = (".csv", ".jsonl")
 BEGIN_ANEW = f"begin anew ({param('force', True)})"
 ANOTHER_OUT = f"choose another {param('out')}"
 FIELDS = ["image", "labels", "scores", "error"]
+
+
+class _Line(TypedDict):
+    image: str
 
 
 class Output:
@@ -111,7 +116,7 @@ class Output:
         partial = _partial(out)
         out.parent.mkdir(parents=True, exist_ok=True)
         if resume and partial.is_file() and _about(out).is_file():
-            before = read_json(_about(out), f"remove {_partial(out)} and begin anew")
+            before = read_json(_about(out), dict, f"remove {_partial(out)} and begin anew")
             if before != self._about:
                 other = [key for key in self._about if before.get(key) != self._about[key]]
                 raise RunError(
@@ -128,9 +133,10 @@ class Output:
         """The images in the file, as far as it was written."""
         if self.out is None:
             return
-        with _partial(self.out).open(encoding="utf-8", newline="") as file:
+        partial = _partial(self.out)
+        with reading(partial, BEGIN_ANEW, error=RunError), partial.open(encoding="utf-8", newline="") as file:
             if self.json:
-                yield from (str(json.loads(line)["image"]) for line in file)
+                yield from (parse_json(line, partial, _Line, BEGIN_ANEW)["image"] for line in file)
             else:
                 yield from (row["image"] for row in csv.DictReader(file))
 

@@ -10,7 +10,9 @@ from sparselabel.data.annotation_budget import KINDS, Kind, Prices, share_of_all
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError, DataError, command, counted, listing, param
-from sparselabel.files import read_json, write_json
+from sparselabel.file_formats import read_json
+from sparselabel.files import write_json
+from sparselabel.schema import Finite
 
 FRACTIONS = (0.125, 0.25, 0.5, 1.0)
 HOUR = 3600.0
@@ -186,9 +188,9 @@ def refuse_other_budget(budget: Budget, out: Path) -> None:
     file = out / "plan.json"
     if not file.is_file() or not any((out / "runs").glob("*")):
         return
-    before, now = read_json(file), _bought_with(budget)
+    before, now = read_json(file, dict[str, Finite]), _bought_with(budget)
     differ = [
-        f"{param(name, f'{before[name]:g}')}, not {now[name]:g}" for name in now if before[name] != now[name]
+        f"{param(name, before.get(name))}, not {now[name]:g}" for name in now if before.get(name) != now[name]
     ]
     if differ:
         raise ConfigError(

@@ -24,9 +24,10 @@ from sparselabel.data.dataset import SPATIAL_LABEL_COLUMNS, Dataset
 from sparselabel.data.labels import POSITIVE, LabelTable
 from sparselabel.data.readers.raw_dataset import RawSplit
 from sparselabel.errors import ConfigError, SparselabelError, counted, listing, param
-from sparselabel.files import read_json, require_folder_to_write
+from sparselabel.file_formats import read_json
+from sparselabel.files import require_folder_to_write
 from sparselabel.plan.budget import Budget
-from sparselabel.run import Run
+from sparselabel.run import Evaluation, Run
 from sparselabel.training.resolve import needs_of
 
 if TYPE_CHECKING:
@@ -187,5 +188,5 @@ def scores_of(one: Candidate, split: str) -> tuple[float | None, float | None]:
         return None, None
     measured = run.result()["test" if split == "test" else "validation"]
     file = run.evaluation_file(split)
-    located = read_json(file).get("location") if file.is_file() else None
+    located = read_json(file, Evaluation).get("location") if file.is_file() else None
     return float(measured["value"]), None if not located else float(located["mean"])

@@ -3,12 +3,12 @@
 A file is a training configuration with one table more, ``[recipe]``. Its name is its path: ``scl/voc``.
 """
 
-import tomllib
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from sparselabel.config import Recipe, TrainConfig, from_dict, take_recipe
 from sparselabel.errors import ConfigError, nearest
+from sparselabel.file_formats import parse_toml
 
 SUFFIX = ".toml"
 
@@ -41,7 +41,7 @@ def text_of(name: str) -> str:
 
 def load(name: str) -> tuple[TrainConfig, Recipe]:
     """A recipe's configuration, and what it says of itself."""
-    values, where = tomllib.loads(text_of(name)), f"recipe {name}"
+    values, where = parse_toml(text_of(name), f"recipe {name}"), f"recipe {name}"
     recipe = take_recipe(values, where)
     if recipe is None:
         raise ConfigError(f"{where} has no table [recipe]: it is only a configuration", what=name)

@@ -13,7 +13,9 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.data.thumbnails import MAP_QUALITY, SIDE, as_uri, small, with_map
 from sparselabel.data.transforms import views_of
 from sparselabel.errors import DataError, RunError
-from sparselabel.inference.score_files import read_arrays, saved_scores
+from sparselabel.file_formats import read_arrays
+from sparselabel.inference.maps import MAPS_LAYOUT
+from sparselabel.inference.score_files import saved_scores
 from sparselabel.metrics.average_precision import Scores, Values
 from sparselabel.report.figures.object_sizes import Bin, bin_precision, bins_of
 from sparselabel.report.figures.score_histogram import RANKS, shares_by_score
@@ -218,7 +220,7 @@ def read_missing(about: ReportData) -> Missing | None:
     if not file.is_file() or trained_on != about.data.train.digest:
         return None
     try:
-        return Missing(**read_arrays(file, ("rows", "classes", "scores")))
+        return Missing(**read_arrays(file, {"rows": "i M", "classes": "i M", "scores": "f M"}))
     except RunError:
         return None
 
@@ -298,7 +300,7 @@ def _read_maps(about: ReportData, split: str) -> dict[str, Maps]:
     for run in with_maps(about, split):
         file = run.folder.maps_file(split)
         if file.is_file():
-            arrays = read_arrays(file, ("rows", "classes", "scores", "cells"), "remove it, and report again")
+            arrays = read_arrays(file, MAPS_LAYOUT, "remove it, and report again")
             keys = zip(arrays["rows"].tolist(), arrays["classes"].tolist(), strict=True)
             values = zip(arrays["scores"].tolist(), arrays["cells"], strict=True)
             maps[run.name] = dict(zip(keys, values, strict=True))

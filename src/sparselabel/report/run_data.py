@@ -1,6 +1,5 @@
 """The runs of a report: what training left of each, and whether they may stand side by side."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +8,9 @@ from typing import Any
 from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ConfigError, RunError, listing, param
+from sparselabel.file_formats import read_json_lines
 from sparselabel.report.figures.style import names_of
-from sparselabel.run import Run, saw_hidden_labels
+from sparselabel.run import EpochRecord, Run, saw_hidden_labels
 
 SPLITS = {"test": "test", "val": "validation"}
 """Splits that a report can be about, and what result.json calls them."""
@@ -105,14 +105,8 @@ def _read(path: Path, name: str, moved: Path | Dataset | None) -> ShownRun:
 def _epochs(folder: Run) -> list[dict[str, Any]]:
     if not folder.metrics_file.is_file():
         return []
-    try:
-        return [json.loads(line) for line in folder.metrics_file.read_text(encoding="utf-8").splitlines()]
-    except ValueError as error:  # bytes that are no text, or text that is no JSON
-        raise RunError(
-            f"{folder.metrics_file} is damaged ({error})",
-            "remove the lines that are",
-            "remove the file, and the report has no curves there",
-        ) from error
+    remedies = "remove the lines that are damaged", "remove the file, and the report has no curves there"
+    return [{**record} for record in read_json_lines(folder.metrics_file, EpochRecord, *remedies)]
 
 
 def _refuse_other_data(first: ShownRun, other: ShownRun, split: str | None) -> None:

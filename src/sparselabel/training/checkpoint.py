@@ -15,9 +15,9 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -34,7 +34,8 @@ from sparselabel.errors import (
     listing,
     param,
 )
-from sparselabel.files import BRING_BACK, read_json, write_json
+from sparselabel.file_formats import read_json
+from sparselabel.files import BRING_BACK, write_json
 from sparselabel.losses.base import ComposedLoss
 from sparselabel.losses.memory.reshard import Share, restore_resharded
 from sparselabel.losses.memory.row_store import (
@@ -47,6 +48,7 @@ from sparselabel.losses.memory.row_store import (
 from sparselabel.models.backbone import frozen_parts
 from sparselabel.resources import format_bytes, free_disk
 from sparselabel.run import Run
+from sparselabel.schema import Count, Range
 from sparselabel.training.logger import Log
 from sparselabel.training.network import Network
 
@@ -74,6 +76,18 @@ class TrainingState:
     def in_new_phase(self, name: str) -> "TrainingState":
         """A new phase begins; what counts in the end is the best epoch of the last one."""
         return TrainingState(self.epochs, name, self.epochs, False, self.epochs, None)
+
+
+class StateFile(TypedDict):
+    """state.json: a ``TrainingState``, and how many processes wrote it."""
+
+    epochs: Count
+    phase: str
+    phase_began: Count
+    phase_over: bool
+    best_epoch: Count
+    best: float | None
+    processes: Annotated[int, Range(1, 1 << 16)]
 
 
 def save_checkpoint(
@@ -143,13 +157,9 @@ class Checkpoint:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        file = path / "state.json"
-        about = read_json(file, _way_out(path))
-        try:
-            self.processes = about.pop("processes")
-            self.state = TrainingState(**about)
-        except (KeyError, TypeError) as error:
-            raise RunError(f"{file} is damaged ({error}): {_way_out(path)}") from error
+        about = read_json(path / "state.json", StateFile, _way_out(path))
+        self.processes = about["processes"]
+        self.state = TrainingState(**{one.name: about[one.name] for one in fields(TrainingState)})  # type: ignore[literal-required]
 
     def model(self) -> dict[str, Tensor]:
         """The trained weights."""

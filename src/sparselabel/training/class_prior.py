@@ -4,11 +4,10 @@ CSL = Ben-Baruch et al. (2022), §3.3: where few labels are known, their counts 
 are there; a model trained on the known labels alone says it better, by its mean scores.
 """
 
-import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,9 +15,11 @@ from torch import Tensor
 from sparselabel.config import AUTO, TrainConfig
 from sparselabel.data.readers.csv_parquet import open_cells
 from sparselabel.errors import ConfigError, DataError, listing, param
+from sparselabel.file_formats import read_json
 from sparselabel.losses.base import ComposedLoss, in_chunks
 from sparselabel.losses.class_selective import SelectiveUnknown
 from sparselabel.losses.registry import parse, settings_of
+from sparselabel.schema import Share
 
 SHORTER = 4  # a run for the prior has this part of the epochs (ours)
 
@@ -65,24 +66,15 @@ def read_prior(file: Path, classes: Sequence[str]) -> tuple[float, ...]:
     if missing or strange:
         what = f"lacks {listing(missing)}" if missing else f"has {listing(strange)}, which the data has not"
         raise DataError(f"{file} must have a prior for each of the data's {len(classes)} classes; it {what}")
-    for name, value in shares.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise DataError(f"{file}: the prior of {name} must be a share in [0, 1], not {value!r}")
-    return tuple(float(shares[name]) for name in classes)
+    return tuple(shares[name] for name in classes)
 
 
-def _of_json(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f'{file} cannot be read as JSON ({error}): write {{"CLASS": SHARE, ...}}') from error
-    if not isinstance(content, dict):
-        raise DataError(f'{file} must be an object of shares by class, {{"CLASS": SHARE, ...}}')
-    return content
+def _of_json(file: Path) -> dict[str, float]:
+    return read_json(file, dict[str, Share], 'write {"CLASS": SHARE, ...}', error=DataError)
 
 
-def _of_table(file: Path) -> dict[str, Any]:
-    shares: dict[str, Any] = {}
+def _of_table(file: Path) -> dict[str, float]:
+    shares: dict[str, float] = {}
     with open_cells(file, "class") as cells:
         if not {"class", "prior"} <= {*cells.header}:
             raise DataError(f"{file} must have columns class and prior, not {listing(cells.header)}")
@@ -92,8 +84,10 @@ def _of_table(file: Path) -> dict[str, Any]:
             if name in shares:
                 raise cells.wrong(line, f"class {name!r} is there twice: keep one line")
             try:
-                shares[name] = float(text)
-            except ValueError as error:
-                problem = f"the prior of {name} must be a share in [0, 1], not {text!r}"
-                raise cells.wrong(line, problem) from error
+                share = float(text)
+            except ValueError:
+                share = math.nan
+            if not 0 <= share <= 1:
+                raise cells.wrong(line, f"the prior of {name} must be a share in [0, 1], not {text!r}")
+            shares[name] = share
     return shares

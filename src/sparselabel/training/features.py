@@ -22,7 +22,8 @@ from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.loaders import ImageLoader, in_order, rows_of
 from sparselabel.data.transforms import View
-from sparselabel.errors import DISK_FULL, DataError, ModelError, ResourceError, numpy_reason, param
+from sparselabel.errors import DISK_FULL, DataError, ModelError, ResourceError, param
+from sparselabel.file_formats import read_array
 from sparselabel.files import atomic_write
 from sparselabel.inference.scorer import BATCH
 from sparselabel.models.backbone import NONE, PRETRAINED, Backbone
@@ -63,8 +64,8 @@ def features_elsewhere(file: Path, split: PreparedSplit) -> list[Path]:
     left, needed = np.unique(split.digests), []
     for other in dict.fromkeys(sorted(others)):
         try:
-            has = np.isin(left, np.load(_digests_file(other), allow_pickle=False))
-        except (OSError, ValueError, EOFError):  # without it nobody knows what is in there
+            has = np.isin(left, read_array(_digests_file(other), "u N"))
+        except DataError:  # without it nobody knows what is in there
             continue
         if has.any():
             needed.append(other)
@@ -81,10 +82,10 @@ def gather_features(file: Path, split: PreparedSplit) -> None:
         return
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = _partial(file, f"{platform.node()}-{os.getpid()}")
-    cells = np.load(others[0], mmap_mode="r", allow_pickle=False).ndim > 2
+    cells = read_array(others[0], mapped=True).ndim > 2
     stored = None
     for other in others:
-        features, digests = read_features(other, cells), np.load(_digests_file(other), allow_pickle=False)
+        features, digests = read_features(other, cells), read_array(_digests_file(other), "u N")
         if stored is None:
             shape = (len(split), *features.shape[1:])
             stored = np.lib.format.open_memmap(partial, "w+", features.dtype, shape)
@@ -161,13 +162,9 @@ def compute_features(
 def read_features(file: Path, cells: bool) -> npt.NDArray[np.floating]:
     """What ``compute_features`` wrote; those of cells stay on the disk."""
     again = "remove it, and it is computed again"
-    try:
-        # Copy on write, as torch wants arrays it could write to; the file stays as it is.
-        features: npt.NDArray[np.floating] = np.load(
-            file, mmap_mode="c" if cells else None, allow_pickle=False
-        )
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"the features in {file} cannot be read ({numpy_reason(error)}): {again}") from error
+    features: npt.NDArray[np.floating] = read_array(
+        file, "f N D h w" if cells else "f N D", again, mapped=cells
+    )
     if not cells and not np.isfinite(features).all():
         raise DataError(f"the features in {file} are damaged, as not all are finite: {again}")
     return features

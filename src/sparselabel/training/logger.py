@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 import torch
@@ -14,12 +14,14 @@ from torch import Tensor, nn
 
 from sparselabel.data.loaders import Batch, rows_of
 from sparselabel.distributed import all_reduce_sum
-from sparselabel.errors import ConfigError, counted, param
-from sparselabel.files import atomic_write, read_json, write_json
+from sparselabel.errors import ConfigError, RunError, counted, param
+from sparselabel.file_formats import parse_json, read_json
+from sparselabel.files import atomic_write, write_json
 from sparselabel.losses.base import ComposedLoss
 from sparselabel.progress import Bar, progress_bar, stderr_console
 from sparselabel.resources import forget_peak, peak_memory
-from sparselabel.run import Run
+from sparselabel.run import CostFile, Run
+from sparselabel.schema import Count
 from sparselabel.training.network import in_evaluation
 
 if TYPE_CHECKING:
@@ -113,11 +115,15 @@ class Log:
             self._board.flush()
 
 
+class _Numbered(TypedDict):
+    epoch: Count
+
+
 def _epoch_of(line: str) -> int:
     """The epoch that a line is about; 0 for one that is damaged."""
     try:
-        return int(json.loads(line)["epoch"])
-    except (ValueError, KeyError, TypeError):
+        return parse_json(line, Path("a line"), _Numbered)["epoch"]
+    except RunError:
         return 0
 
 
@@ -211,15 +217,15 @@ class CostMeter:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._began = time.monotonic()
-        self._before: dict[str, float] | None = None
+        self._before: CostFile | None = None
         forget_peak()
 
     def keep(self) -> None:
         """Write what it has been until now."""
         file = self._run.cost_file
         if self._before is None:  # not earlier: an old run may have been replaced
-            nothing = {"seconds": 0.0, "peak_memory": 0}
-            self._before = read_json(file, "remove it") if file.is_file() else nothing
+            nothing: CostFile = {"seconds": 0.0, "peak_memory": 0}
+            self._before = read_json(file, CostFile, "remove it") if file.is_file() else nothing
         seconds = self._before["seconds"] + time.monotonic() - self._began
-        most = max(int(self._before["peak_memory"]), peak_memory())
+        most = max(self._before["peak_memory"], peak_memory())
         write_json(file, {"seconds": round(seconds, 2), "peak_memory": most})

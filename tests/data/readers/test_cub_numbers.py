@@ -34,5 +34,5 @@ def test_an_empty_file(tmp_path: Path) -> None:
 
 
 def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nothing.txt is not there, and it is needed"):
+    with pytest.raises(DataError, match=r"nothing.txt is not there, or not a file"):
         leading_numbers(tmp_path / "nothing.txt", 3)

@@ -111,7 +111,7 @@ def test_subsets_of_a_project_are_splits(tmp_path: Path) -> None:
         ('<tag source="manual"/>', r"line 12: <tag> has no 'label'"),
         ('<points label="dog" points="1,2;3"/>', r"line 12: 'points' of <points> must be x,y;x,y"),
         ('<tag label="a"><attribute name="absent">?</attribute></tag>', r"line 12: .*'absent' must be true"),
-        ('<tag label="dog">', r"line 12, column \d+ is not XML: mismatched tag"),
+        ('<tag label="dog">', r"cannot be read \(mismatched tag: line 12, column \d+\)"),
     ],
 )  # fmt: skip
 def test_wrong_values(tmp_path: Path, shape: str, message: str) -> None:

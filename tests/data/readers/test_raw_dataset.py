@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparselabel.data.readers.raw_dataset import LEAST_SIDE, Box, Listing, SpatialLabelColumns, naming
+from sparselabel.data.readers.raw_dataset import LEAST_SIDE, Box, Listing, SpatialLabelColumns
 from sparselabel.errors import DataError
+from sparselabel.file_formats import naming
 
 edges = st.floats(-2, 3)
 

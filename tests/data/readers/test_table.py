@@ -297,7 +297,7 @@ def test_parquet_wide_and_long(tmp_path: Path) -> None:
         read({"image": ["a.jpg", "b.jpg"], "dog": [1, 7]})
     with pytest.raises(DataError, match=r"labels.parquet: column 'label' holds list<"):
         read({"image": ["a.jpg"], "label": [["dog", "cat"]]})
-    with pytest.raises(DataError, match=r"wrong.parquet is not a Parquet file"):
+    with pytest.raises(DataError, match=r"wrong.parquet cannot be read \(Parquet magic bytes"):
         table.read(write(tmp_path, "image,dog\na.jpg,1\n", "wrong.parquet"))
 
 

@@ -181,7 +181,7 @@ def test_boxes_outside_their_image_are_counted_and_the_first_is_named(root: Path
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("<annotation>", r"2008_000001.xml is not XML: no element found"),
+        ("<annotation>", r"2008_000001.xml cannot be read \(no element found: line 1"),
         (annotation("", "<width>10</width>"), r"2008_000001.xml: <size/height> must be a number, not None"),
         (annotation("", "<width>0</width><height>5</height>"), r"size must be positive, not 0 × 5"),
         (annotation(an_object("dog", (9, 1, 5, 5))), r"2008_000001.xml: a box must not end before it begins"),

@@ -21,6 +21,13 @@ CLASSES = ("ant", "bee", "cow", "dog $x_1$", "a class with a very long name")
 # Rows 0 and 2 show a class that is not annotated (single-positive keeps one); row 1 does not.
 TRAIN = np.array([[1, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 1, 0, 1, 0], [1, 0, 0, 0, 0]], dtype=np.int8)
 
+RESULT: dict[str, Any] = {
+    "method": "an", "best_epoch": 1, "epochs": 1, "validation": None, "test": None, "recovery": None,
+}  # fmt: skip
+"""The least that result.json says."""
+EVALUATION: dict[str, Any] = {"mean_average_precision": {"sklearn": {"mean": 0.5}}}
+"""The least that evaluation-SPLIT.json says."""
+
 
 def make_data(
     folder: Path,
@@ -84,4 +91,4 @@ def score(run: Run, data: Dataset, split: str, scores: np.ndarray) -> None:
     """Write the scores of a split, as ``evaluate_run`` does, and finish the run."""
     ids = np.asarray(data.split(split).truth.ids)
     np.savez(run.path / f"scores-{split}.npz", ids=ids, scores=scores.astype(np.float32))
-    write_json(run.result_file, {"recovery": None})
+    write_json(run.result_file, RESULT)

@@ -14,7 +14,7 @@ from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.errors import DataWarning, RunError
 from sparselabel.files import write_json
-from tests.report.figures.made_up import make_run
+from tests.report.figures.made_up import EVALUATION, RESULT, make_run
 
 BUDGET = Preparation("budget", budget=0.4, validation=0)
 CONFIG = TrainConfig(method="csl-i", settings={"unknown": "ignore"})
@@ -34,8 +34,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def finished(path: Path, data: Dataset, config: TrainConfig = CONFIG, **location: Any) -> Path:
     run = make_run(path, data, config=config)
-    write_json(run.result_file, {"method": config.method, "test": {"value": 0.5}})
-    write_json(run.evaluation_file("test"), {"location": {"mean": 0.25} | location})
+    write_json(run.result_file, RESULT | {"method": config.method, "test": {"name": "mAP", "value": 0.5}})
+    write_json(run.evaluation_file("test"), EVALUATION | {"location": {"mean": 0.25} | location})
     return path
 
 

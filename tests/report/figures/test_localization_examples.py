@@ -25,7 +25,7 @@ from sparselabel.report.figures.localization_examples import (
 )
 from sparselabel.report.figures.panels import show_map
 from sparselabel.run import Run
-from tests.report.figures.made_up import make_run, score
+from tests.report.figures.made_up import EVALUATION, RESULT, make_run, score
 
 GRID = (12, 12)
 
@@ -165,8 +165,10 @@ def test_budgets(tmp_path: Path) -> None:
         data = made(tmp_path / f"data-{kind}-{share}", how)
         for number, value in enumerate(found):
             run = make_run(tmp_path / f"{kind}-{share}-{number}", data)
-            write_json(run.result_file, {"method": "patchml", "test": {"value": value / 100}})
-            write_json(run.evaluation_file("test"), {"location": {"mean": value / 200}})
+            write_json(
+                run.result_file, RESULT | {"method": "patchml", "test": {"name": "mAP", "value": value / 100}}
+            )
+            write_json(run.evaluation_file("test"), EVALUATION | {"location": {"mean": value / 200}})
             runs.append(run.path)
     for measure, scale in (("mAP", 1), ("mAP-loc", 0.5)):
         out = tmp_path / f"{measure}.png"
@@ -187,6 +189,6 @@ def test_budgets(tmp_path: Path) -> None:
 
 def test_runs_without_a_budget_are_named(data: Dataset, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", data)
-    write_json(run.result_file, {"method": "an", "test": {"value": 0.5}})
+    write_json(run.result_file, RESULT | {"test": {"name": "mAP", "value": 0.5}})
     with pytest.raises(RunError, match=r"which no budget bought: prepare data with .*`sparsify=budget`"):
         budgets(run.path, out=tmp_path / "a.png")

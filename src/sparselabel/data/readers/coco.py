@@ -25,13 +25,14 @@ from sparselabel.data.readers.raw_dataset import (
     Size,
     images_folder,
     lines_of,
-    naming,
     warn,
     warn_of_another_size,
     warn_of_lost_boxes,
+    whole_number,
 )
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, listing, param
+from sparselabel.file_formats import naming
 
 OFFICIAL = {"train": "train", "test": "val"}
 """Our splits and COCO's: the papers test on its official validation set."""
@@ -153,7 +154,7 @@ def read_instances(file: Path, keep_empty: bool = False, masks: bool = False) ->
         if not isinstance(annotations, Annotations):
             blocks.go_to(annotations)
             annotations = Annotations(blocks, images, codes, masks)
-    categories = read_categories(file, lists["categories"])
+        categories = read_categories(file, lists["categories"])
     rows = np.arange(len(images.ids)) if keep_empty else np.flatnonzero(annotations.with_any())
     class_of = {key: index for key, (index, _) in categories.items()}
     values, spatial_labels, instance_masks = annotations.build(class_of, rows)
@@ -266,7 +267,7 @@ def _listed_row(where: str, text: str, row_of: Mapping[str, int]) -> int:
 
 def _listed_classes(where: str, text: str, count: int) -> list[int]:
     words = text.partition(",")[2].split()
-    wrong = [word for word in words if not (word.isdecimal() and int(word) < count)]
+    wrong = [word for word in words if not 0 <= whole_number(word) < count]
     if wrong or not words:
         why = f"not {wrong[0]!r:.100}" if wrong else "and there is none"
         raise DataError(f"{where}: a class must be a number from 0 to {count - 1}, {why}")

@@ -4,7 +4,6 @@ An annotation takes 25 bytes until all are read, and its mask some tens to hundr
 outlines ("segmentation", four fifths of a file) are not even parsed.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,20 @@ import numpy as np
 import numpy.typing as npt
 from pycocotools import mask as run_lengths
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, Texts, refuse_duplicates
+from sparselabel.data.labels import (
+    NEGATIVE,
+    POSITIVE,
+    UNKNOWN,
+    Labels,
+    Texts,
+    refuse_duplicates,
+    refuse_half_characters,
+)
 from sparselabel.data.masks import MaskColumns, Masks, pixels_of
 from sparselabel.data.readers.json_stream import JsonBlocks
-from sparselabel.data.readers.raw_dataset import naming
 from sparselabel.data.spatial_labels import Floats, SpatialLabels
-from sparselabel.errors import DataError
+from sparselabel.errors import DataError, shown
+from sparselabel.file_formats import naming
 
 Rows = npt.NDArray[np.int64]
 Keys = npt.NDArray[Any]
@@ -120,6 +127,7 @@ def read_categories(file: Path, categories: list[Any]) -> dict[str, tuple[int, s
     names = [str(name) for name in column(file, "category", categories, 0, "name")]
     keys = [str(key) for key in column(file, "category", categories, 0, "id")]
     with naming(file):
+        refuse_half_characters(names)
         refuse_duplicates("category", np.asarray(names, dtype=np.str_))
         refuse_duplicates("category id", np.asarray(keys, dtype=np.str_))
     return {key: (index, name) for index, (key, name) in enumerate(zip(keys, names, strict=True))}
@@ -130,7 +138,7 @@ def column(file: Path, kind: str, block: list[Any], first: int, key: str) -> lis
     for position, record in enumerate(block):
         if not isinstance(record, dict) or key not in record:
             name = name_of(kind, first + position, record)
-            raise DataError(f"{file}: {name} has no {key!r}: {record!r:.200}")
+            raise DataError(f"{file}: {name} has no {key!r}: {shown(record)}")
     return [record[key] for record in block]
 
 
@@ -154,9 +162,9 @@ def _sizes(file: Path, ids: list[Any], block: list[Any]) -> npt.NDArray[np.float
     """(B, 2) widths and heights."""
     for key, image in zip(ids, block, strict=True):
         width, height = image.get("width"), image.get("height")
-        if not all(isinstance(side, int | float) and 0 < side < math.inf for side in (width, height)):
-            rule = "must have a width and a height above 0"
-            raise DataError(f"{file}: image {key} {rule}, not {width!r} and {height!r}")
+        if not all(isinstance(side, int | float) and 0 < side <= LONGEST_SIDE for side in (width, height)):
+            rule = f"must have a width and a height above 0 and up to {LONGEST_SIDE:,}"
+            raise DataError(f"{file}: image {key} {rule}, not {shown(width)} and {shown(height)}")
     return np.asarray([(image["width"], image["height"]) for image in block], dtype=np.float64).reshape(-1, 2)
 
 
@@ -179,6 +187,8 @@ def _verified(block: list[Any], ids: list[Any], categories: CategoryCodes) -> li
     return verified
 
 
+LONGEST_SIDE = 1_000_000  # pixels
+MOST_PIXELS = 1 << 31  # of a mask: run lengths have 32 bits
 CORNERS = 3  # of a polygon, at least
 
 
@@ -188,12 +198,14 @@ def mask_of(file: Path, position: int, annotation: Any, width: int, height: int)
     if not given:
         return None
     try:
+        if height * width > MOST_PIXELS:
+            raise ValueError(f"and masks have at most {MOST_PIXELS:,} pixels")
         rle = _runs(given, height, width) if isinstance(given, dict) else _filled(given, height, width)
     except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
         raise DataError(
             f"{file}: {name_of('annotation', position, annotation)}: segmentation must be polygons "
             f"[[x, y, x, y, ...], ...] or run lengths of the image's {height} × {width} pixels ({error}): "
-            f"{given!r:.100}"
+            f"{shown(given)}"
         ) from error
     return rle if rle is not None and run_lengths.area(rle) else None
 
@@ -309,9 +321,9 @@ class Annotations:
                 annotation = block[position]
                 name = f"{self.file}: {name_of('annotation', first + position, annotation)}"
                 if "bbox" not in annotation:
-                    raise DataError(f"{name} has no 'bbox': {annotation!r:.200}")
+                    raise DataError(f"{name} has no 'bbox': {shown(annotation)}")
                 if _boxes([box := annotation["bbox"]]) is None:
-                    raise DataError(f"{name}: bbox must be [x, y, width, height] in pixels, not {box!r}")
+                    raise DataError(f"{name}: bbox must be [x, y, width, height] in pixels, not {shown(box)}")
             raise DataError(f"{self.file}: a bbox has a number too large to be one of pixels")
         low, high = numbers[:, :2] / sizes, (numbers[:, :2] + numbers[:, 2:]) / sizes
         return np.maximum(low, 0.0), np.minimum(high, 1.0)
@@ -368,8 +380,8 @@ def _point(file: Path, number: int, annotation: dict[str, Any], size: Any) -> An
     triples = isinstance(given, list) and len(given) % 3 == 0 and any(given[2::3])
     if not isinstance(given, list) or not triples or not all(isinstance(one, int | float) for one in given):
         raise DataError(
-            f"{file}: {name} has num_keypoints and no box, but its keypoints are {given!r}: they must be "
-            "x, y and visibility of each, one of them labeled (1 or 2)"
+            f"{file}: {name} has num_keypoints and no box, but its keypoints are {shown(given)}: they must "
+            "be x, y and visibility of each, one of them labeled (1 or 2)"
         )
     start = next(start for start in range(0, len(given), 3) if given[start + 2])
     point = np.asarray(given[start : start + 2], dtype=np.float64) / size

@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from sparselabel.errors import DataError, listing, nearest, param
+from sparselabel.file_formats import reading
 
 Rows = Iterator[tuple[int, Sequence[str]]]
 
@@ -135,12 +136,10 @@ def _open_parquet(file: Path) -> Iterator[Cells]:
         from pyarrow import parquet
     except ImportError as error:
         raise DataError(f"reading {file} needs pyarrow", "pip install 'sparselabel[parquet]'") from error
-    try:
+    with reading(file):
         opened = parquet.ParquetFile(file)
-    except pyarrow.ArrowInvalid as error:
-        raise DataError(f"{file} is not a Parquet file: {error}") from error
-    with opened:
         schema = opened.schema_arrow
+    with opened:
         for column in schema:
             if pyarrow.types.is_nested(column.type) or pyarrow.types.is_binary(column.type):
                 raise DataError(
@@ -148,12 +147,14 @@ def _open_parquet(file: Path) -> Iterator[Cells]:
                     "write several labels in one row each",
                     f"as one text with a {param('separator')}",
                 )
-        rows = (
-            row
-            for batch in opened.iter_batches()
-            for row in zip(*([*map(_text, column.to_pylist())] for column in batch.columns), strict=True)
-        )
-        yield Cells(file, "row", tuple(schema.names), enumerate(rows, 1))
+
+        def rows() -> Iterator[Sequence[str]]:
+            with reading(file):
+                for batch in opened.iter_batches():
+                    columns = [[*map(_text, column.to_pylist())] for column in batch.columns]
+                    yield from zip(*columns, strict=True)
+
+        yield Cells(file, "row", tuple(schema.names), enumerate(rows(), 1))
 
 
 def _text(value: object) -> str:

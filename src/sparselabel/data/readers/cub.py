@@ -23,11 +23,12 @@ from sparselabel.data.readers.raw_dataset import (
     first_there,
     images_folder,
     lines_of,
-    naming,
     refuse_missing,
     warn_of_another_size,
+    whole_number,
 )
 from sparselabel.errors import DataError
+from sparselabel.file_formats import naming, reading
 
 Numbers = npt.NDArray[np.int64]
 NUMBER = rb"\d{1,9}"
@@ -39,10 +40,8 @@ def leading_numbers(file: Path, columns: int) -> tuple[Numbers, Numbers]:
 
     Numbers are separated by spaces or tabs. What follows the last one is not looked at.
     """
-    try:
+    with reading(file):
         text = file.read_bytes()
-    except FileNotFoundError:
-        raise DataError(f"{file} is not there, and it is needed") from None
     rule = rb"[ \t]+".join([NUMBER] * columns) + rb"(?=\s|\Z)"
     if wrong := re.search(rb"^(?!%b|\r?$).*" % rule, text, re.MULTILINE):
         line = text.count(b"\n", 0, wrong.start()) + 1
@@ -115,7 +114,7 @@ def _numbered(file: Path, what: str) -> tuple[Numbers, list[str]]:
     names: list[str] = []
     for line, text in enumerate(lines_of(file), 1):
         match text.split():
-            case [number, name] if number.isdecimal():
+            case [number, name] if whole_number(number) >= 0:
                 if (first := keys.setdefault(int(number), line)) != line:
                     again = f"number {number} is there a second time, after line {first}"
                     raise DataError(f"{file}, line {line}: {again}")

@@ -17,6 +17,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.readers.annotation_tools import Collected, tails
 from sparselabel.data.readers.raw_dataset import Box, RawDataset, images_folder
 from sparselabel.errors import DataError
+from sparselabel.file_formats import reading
 
 SHAPES = ("tag", "box", "points", "polygon", "polyline", "ellipse", "mask", "cuboid", "skeleton")
 SUBSETS = {
@@ -81,14 +82,8 @@ class _Reader:
 
     def parse(self, file: Path) -> None:
         """Read the whole file."""
-        try:
-            with file.open("rb") as stream:
-                self._parser.ParseFile(stream)
-        except expat.ExpatError as error:
-            why = expat.errors.messages[error.code]
-            raise DataError(
-                f"{file}, line {error.lineno:,}, column {error.offset + 1} is not XML: {why}"
-            ) from None
+        with reading(file), file.open("rb") as stream:
+            self._parser.ParseFile(stream)
 
     @property
     def _line(self) -> str:

@@ -13,8 +13,9 @@ from typing import Any
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.readers.annotation_tools import Collected
 from sparselabel.data.readers.class_folders import SUFFIXES
-from sparselabel.data.readers.raw_dataset import Box, RawDataset, images_folder, load_json, warn
+from sparselabel.data.readers.raw_dataset import Box, RawDataset, images_folder, warn
 from sparselabel.errors import DataError, listing
+from sparselabel.file_formats import read_json
 
 
 def read(
@@ -47,7 +48,9 @@ def read(
 
 
 def _read(collected: Collected, file: Path, paths: dict[str, list[str]], value: int) -> None:
-    content = load_json(file, "give the labels.json of a FiftyOne export, or its folder")
+    content = read_json(
+        file, object, "give the labels.json of a FiftyOne export, or its folder", error=DataError
+    )
     if not isinstance(content, dict) or not isinstance(content.get("labels"), dict):
         raise DataError(
             f"{file}: must be an object with 'classes' and 'labels' by image",

@@ -22,12 +22,13 @@ from sparselabel.data.readers.raw_dataset import (
     RawSplit,
     first_there,
     lines_of,
-    load_json,
     require_folder,
     warn_of_another_size,
+    whole_number,
     with_one_label,
 )
 from sparselabel.errors import DataError, listing, param
+from sparselabel.file_formats import read_json
 
 NUMBERED = re.compile(r"ILSVRC2012_val_(\d{8})\.")
 HEADER = "ImageId,PredictionString"
@@ -51,7 +52,7 @@ def read_single(file: Path, synsets: Path | None, images: Sequence[str], ids: Se
     if lines and lines[0].isdecimal():
         order = _devkit_order(file, synsets)
         for line, text in enumerate(lines, 1):
-            if not (text.isdecimal() and 1 <= int(text) <= len(order)):
+            if not 1 <= whole_number(text) <= len(order):
                 rule = f"a number from 1 to {len(order):,}, the lines of {synsets}"
                 raise DataError(f"{file}, line {line:,}: must be {rule}, not {text!r:.100}")
         lines = [order[int(text) - 1] for text in lines]
@@ -110,7 +111,7 @@ def _numbers(images: Sequence[str], file: Path, count: int) -> list[int]:
 
 def read_real(file: Path, split: RawSplit) -> RawSplit:
     """The split with ReaL's labels beside its own; an image that ReaL gives none has UNKNOWN ones."""
-    lists = load_json(file, f"leave {param('real')} out", "name ReaL's real.json")
+    lists = read_json(file, object, f"leave {param('real')} out", "name ReaL's real.json", error=DataError)
     if not isinstance(lists, list) or not lists:
         raise DataError(f"{file} must hold a list of lists, one for each image, not {lists!r:.100}")
     ids, classes = split.labels.ids.tolist(), len(split.labels.classes)

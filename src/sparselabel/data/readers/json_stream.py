@@ -43,8 +43,10 @@ class JsonBlocks:
     def __enter__(self) -> "JsonBlocks":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         self._stream.close()
+        if isinstance(error, RecursionError | OverflowError):  # of what came whole, but is not to be used
+            raise DataError(f"{self.file}: {_reason(error)}", what=self.file) from error
 
     def __iter__(self) -> Iterator[str]:
         """The keys of the object; the value of each is next."""
@@ -92,6 +94,8 @@ class JsonBlocks:
             except json.JSONDecodeError as error:
                 if whole:
                     raise self._wrong(self.position + _bytes(text, error.pos), error.msg) from None
+            except (RecursionError, ValueError) as error:
+                raise self._wrong(self.position, _reason(error)) from None
             else:
                 # What follows tells that a number is whole: cut off at "1e", it was read as 1.
                 if whole or text[end : end + 1] in {*",:]} \t\r\n"}:
@@ -185,8 +189,8 @@ class JsonBlocks:
             content: list[Any] = json.loads(f"[{text}]")
         except json.JSONDecodeError as error:
             raise self._wrong(self.position + _bytes(text, error.pos - 1), error.msg) from None
-        except RecursionError:
-            raise self._wrong(self.position, "lists or objects inside each other a thousand deep") from None
+        except (RecursionError, ValueError) as error:
+            raise self._wrong(self.position, _reason(error)) from None
         return content
 
     def _next(self) -> bytes:
@@ -229,6 +233,12 @@ class JsonBlocks:
             cut_off = not stream.read(self._block).strip()
         hint = " (the file ends here: was it written or downloaded whole?)" if cut_off else ""
         return DataError(f"{self.file}, line {line:,}, column {column:,} is not JSON: {why}{hint}")
+
+
+def _reason(error: BaseException) -> str:
+    """What is wrong with JSON that is too much for Python."""
+    deep = isinstance(error, RecursionError)
+    return "lists or objects inside each other a thousand deep" if deep else "a number of thousands of digits"
 
 
 def _bytes(text: str, characters: int) -> int:

@@ -17,8 +17,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.readers.annotation_tools import Collected, tails
-from sparselabel.data.readers.raw_dataset import Box, RawDataset, images_folder, load_json
+from sparselabel.data.readers.raw_dataset import Box, RawDataset, images_folder
 from sparselabel.errors import DataError, nearest, param
+from sparselabel.file_formats import read_json
 
 SHAPES = ("rectanglelabels", "ellipselabels", "polygonlabels", "keypointlabels", "brushlabels")
 EXPORT_JSON = "export as 'JSON' from Label Studio"
@@ -53,7 +54,7 @@ def read(
         Annotators named all there is: what they did not name is NEGATIVE on their images, else UNKNOWN.
     """
     collected = Collected(source, images_folder(images, source.parent))
-    tasks = load_json(source, "give the JSON file that Label Studio exported")
+    tasks = read_json(source, object, "give the JSON file that Label Studio exported", error=DataError)
     if tasks == []:
         raise DataError(f"{source} has no tasks", "export a project that has some")
     if not isinstance(tasks, list):

@@ -11,10 +11,8 @@ Groundtruth/AllLabels/Labels_airport.txt                           0 or 1 a line
 """
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from sparselabel.data.labels import NEGATIVE, Labels, LabelTable, Texts, as_labels
 from sparselabel.data.readers.raw_dataset import (
@@ -24,15 +22,16 @@ from sparselabel.data.readers.raw_dataset import (
     first_there,
     images_folder,
     lines_of,
-    naming,
     refuse_missing,
     require_folder,
     warn,
     warn_of_another_size,
 )
 from sparselabel.errors import DataError
+from sparselabel.file_formats import naming, read_array
 
 CONCEPTS = 81
+AGAIN = "download it again: names and labels come in pairs"
 OFFICIAL = {"train": "Train", "test": "Test"}
 ARRAYS = {"train": ("train",), "test": ("val", "test")}
 """Our splits and what the arrays are called: their "val" is the test set, which others have renamed."""
@@ -81,12 +80,8 @@ def _read_arrays(source: Path, files: Listing) -> dict[str, RawSplit]:
             )
         for stem in there:
             file = source / f"formatted_{stem}_images.npy"
-            images = _load(file)
-            labels = _load(source / f"formatted_{stem}_labels.npy")
-            if images.ndim != 1 or images.dtype.kind != "U":
-                raise DataError(
-                    f"{file} must hold a row of file names, not {images.dtype} of shape {images.shape}"
-                )
+            images = read_array(file, "U N", AGAIN)
+            labels = read_array(source / f"formatted_{stem}_labels.npy", "", AGAIN)
             classes = _concepts(source) or [f"concept {number:02}" for number in range(1, CONCEPTS + 1)]
             with naming(source / f"formatted_{stem}_labels.npy"):
                 values = as_labels(labels)
@@ -95,15 +90,6 @@ def _read_arrays(source: Path, files: Listing) -> dict[str, RawSplit]:
                     raise DataError(rule, "take the file without _obs in its name")
             splits[name] = _split(file, images, classes, values, files)
     return splits
-
-
-def _load(file: Path) -> npt.NDArray[Any]:
-    try:
-        return np.asarray(np.load(file, allow_pickle=False))
-    except FileNotFoundError:
-        raise DataError(f"{file} is not there: names and labels come in pairs") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{file} cannot be read as an array ({error})", "download it again") from error
 
 
 def _concepts(source: Path) -> list[str]:
@@ -205,9 +191,9 @@ def _columns(folder: Path, classes: list[str], ending: str, count: int, order: P
 
 
 def _split(file: Path, images: Texts, classes: list[str], values: Labels, files: Listing) -> RawSplit:
+    if not len(images):
+        raise DataError(f"{file} names no image", what=file)
     paths = np.asarray(np.strings.replace(images, "\\", "/"), dtype=np.str_)
-    if not len(paths):
-        raise DataError(f"{file} names no image")
     with naming(file):
         table = LabelTable(paths, tuple(classes), values)
     refuse_missing(files, paths.tolist(), file)

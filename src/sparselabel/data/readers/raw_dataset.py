@@ -1,14 +1,12 @@
 """What every reader gives: images with their labels and spatial labels, by split. And what readers share."""
 
-import json
 import os
 import warnings
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +16,7 @@ from sparselabel.data.labels import POSITIVE, UNKNOWN, Indices, Labels, LabelTab
 from sparselabel.data.masks import Masks
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, DataWarning, listing, param
+from sparselabel.file_formats import read_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +98,7 @@ class Listing:
             try:
                 with os.scandir(self.root / (folder + slash)) as entries:
                     names = {entry.name for entry in entries if entry.is_file()}
-            except (FileNotFoundError, NotADirectoryError):
+            except (OSError, ValueError):  # nor are there files of names that no file can have
                 names = set()
             self._names[folder + slash] = names
         return name in self._names[folder + slash]
@@ -162,28 +161,6 @@ def warn_of_lost_boxes(file: Path, count: int, first: str) -> None:
     )
 
 
-@contextmanager
-def naming(file: Path) -> Iterator[None]:
-    """Put the file's name in front of a ``DataError`` from code that does not know it."""
-    try:
-        yield
-    except DataError as error:
-        raise DataError(f"{file}: {error.problem}", *error.remedies, what=file, where=error.where) from error
-
-
-def load_json(file: Path, *otherwise: str) -> Any:
-    """The content of a JSON file that fits into memory; ``otherwise``: what to do if there is none."""
-    try:
-        return json.loads(file.read_text(encoding="utf-8-sig"))
-    except (FileNotFoundError, IsADirectoryError):
-        raise DataError(f"{file} is not there, or not a file", *otherwise) from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file} is not JSON in UTF-8: {error.reason} at byte {error.start:,}") from error
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno:,}, column {error.colno:,}"
-        raise DataError(f"{file}, {where} is not JSON: {error.msg}") from error
-
-
 def images_folder(images: Path | None, *usual: Path) -> Path:
     """The images' folder: the one given, or else the first of the usual ones that is there, or the last."""
     return require_folder(images or next((folder for folder in usual if folder.is_dir()), usual[-1]))
@@ -210,17 +187,15 @@ def refuse_missing(files: Listing, paths: Sequence[str], named_by: Path) -> None
 
 def lines_of(file: Path) -> list[str]:
     """The lines of a text file, without spaces around them and without empty ones at the end."""
-    try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
-    except FileNotFoundError:
-        raise DataError(f"{file} is not there, and it is needed") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file} is not text in UTF-8: {error.reason} at byte {error.start:,}") from error
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}") from error
+    lines = read_text(file).splitlines()
     while lines and not lines[-1].strip():
         lines.pop()
     return [line.strip() for line in lines]
+
+
+def whole_number(text: str) -> int:
+    """A whole number from 0 on; -1 for any other text, and for more digits than a number of anything has."""
+    return int(text) if text.isdecimal() and len(text) < 19 else -1
 
 
 def first_there(folders: Sequence[Path], names: Sequence[str]) -> Path | None:

@@ -30,6 +30,7 @@ from sparselabel.data.readers.raw_dataset import (
 )
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, listing
+from sparselabel.file_formats import read_text, reading
 
 OUTLINE = 255
 LEAST_INSIDE = 0.5  # of an object's pixels must lie in its box, with a pixel around it
@@ -93,11 +94,8 @@ class ObjectMasks:
 
 def _pixels(file: Path) -> npt.NDArray[np.uint8]:
     """(h, w) The palette numbers of a PNG file."""
-    try:
-        with Image.open(file) as image:
-            mode, pixels = image.mode, np.asarray(image)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file} cannot be read as an image: {error}") from error
+    with reading(file), Image.open(file, formats=["PNG"]) as image:
+        mode, pixels = image.mode, np.asarray(image)
     if mode not in ("P", "L"):
         raise DataError(f"{file}: object masks have a palette or are 8-bit gray, not of mode {mode}")
     return pixels
@@ -185,7 +183,7 @@ def _read_labels(main: Path, classes: Sequence[str], official: str) -> LabelTabl
 def _read_class(file: Path) -> dict[str, int]:
     """Image -> label from one class's file."""
     labels: dict[str, int] = {}
-    for line, text in enumerate(file.read_text(encoding="utf-8-sig").splitlines(), 1):
+    for line, text in enumerate(read_text(file).splitlines(), 1):
         match text.split():
             case []:
                 continue
@@ -242,10 +240,8 @@ def _objects(file: Path, lost: list[str]) -> tuple[list[Object], int]:
 
     It counts pixels from 1 and includes the last one. Objects without such a box are added to ``lost``.
     """
-    try:
-        annotation = Xml.parse(file).getroot()
-    except Xml.ParseError as error:
-        raise DataError(f"{file} is not XML: {error}") from error
+    with reading(file):
+        annotation = Xml.fromstring(file.read_bytes())
     width, height = (_number(file, annotation, f"size/{side}") for side in ("width", "height"))
     if width <= 0 or height <= 0:
         raise DataError(f"{file}: an image's size must be positive, not {width:g} × {height:g}")

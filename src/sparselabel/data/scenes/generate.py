@@ -17,6 +17,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ from sparselabel.data.scenes.canvas import Canvas
 from sparselabel.data.scenes.world import KINDS, backdrop, plan
 from sparselabel.data.spatial_labels import Floats, SpatialLabels
 from sparselabel.errors import DataError, nearest
+from sparselabel.file_formats import read_arrays, read_json
 
 CLASSES: tuple[str, ...] = tuple(KINDS)
 SMALLEST = 32  # pixels; below, the small objects are specks
@@ -170,11 +172,9 @@ def _is_complete(folder: Path, settings: dict[str, object], counts: dict[str, in
                 "choose another folder",
             )
         return False
-    try:
-        found = json.loads(note.read_text())
-        complete = found.pop("complete")
-    except (ValueError, KeyError, AttributeError) as error:
-        raise DataError(f"{note} is damaged ({error}): delete the folder or choose another one") from error
+    remedies = "delete the folder", "choose another one"
+    found: dict[str, Any] = read_json(note, dict, *remedies, error=DataError)
+    complete = found.pop("complete", False)
     if found != settings:
         other = [
             f"{key} {found.get(key)} not {settings.get(key)}"
@@ -214,12 +214,15 @@ def _write(folder: Path, split: str, scenes: Iterable[Scene]) -> None:
 
 
 def _read(folder: Path, split: str, count: int) -> RawSplit:
-    with np.load(folder / f"{split}.npz", allow_pickle=False) as file:
-        spatial_labels = SpatialLabels(file["rows"], file["classes"], file["centers"], file["sizes"])
-        paths = np.array([_path("images", split, index) for index in range(count)], dtype=np.str_)
-        ids = np.char.add(f"{split}/", np.char.zfill(np.arange(count).astype(np.str_), 6))
-        masks = _read_masks(folder, split, np.bincount(spatial_labels.rows, minlength=count))
-        return RawSplit(LabelTable(ids, CLASSES, file["labels"]), paths, spatial_labels, masks=masks)
+    layouts = {"rows": "i M", "classes": "i M", "centers": "f M 2", "sizes": "f M 2"}
+    table = {"labels": f"i {count} {len(CLASSES)}"}
+    file = folder / f"{split}.npz"
+    arrays = read_arrays(file, layouts | table, "delete the folder, and draw anew", error=DataError)
+    spatial_labels = SpatialLabels(arrays["rows"], arrays["classes"], arrays["centers"], arrays["sizes"])
+    paths = np.array([_path("images", split, index) for index in range(count)], dtype=np.str_)
+    ids = np.char.add(f"{split}/", np.char.zfill(np.arange(count).astype(np.str_), 6))
+    masks = _read_masks(folder, split, np.bincount(spatial_labels.rows, minlength=count))
+    return RawSplit(LabelTable(ids, CLASSES, arrays["labels"]), paths, spatial_labels, masks=masks)
 
 
 def _read_masks(folder: Path, split: str, counts: npt.NDArray[np.intp]) -> Masks | None:

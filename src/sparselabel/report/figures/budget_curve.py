@@ -10,9 +10,9 @@ import numpy as np
 
 from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ConfigError, RunError, command, param
-from sparselabel.files import read_json
+from sparselabel.file_formats import read_json
 from sparselabel.report.figures.style import log_curves, save, style
-from sparselabel.run import Run, flat_settings
+from sparselabel.run import Evaluation, Run, flat_settings
 
 BOUGHT = ("sparsify", "annotate", "budget", "answers", "cost", "label_seed")
 OF_THE_METHOD = ("lr", "batch_size")
@@ -172,11 +172,12 @@ def _value(
     file, evaluate = run.evaluation_file(split), command("evaluate", run.path, split=split)
     if not file.is_file():
         raise RunError(f"there is no {file}", f"{evaluate} writes it", what=file)
-    measured = read_json(file, f"remove it, and {evaluate} writes it again")
+    measured = read_json(file, Evaluation, f"remove it, and {evaluate} writes it again")
     if measure == "mAP":
-        return float(measured["mean_average_precision"]["sklearn"]["mean"]), None
-    if not measured.get("location"):
+        return measured["mean_average_precision"]["sklearn"]["mean"], None
+    located = measured.get("location")
+    if not located:
         raise RunError(
             f"{file} has no mAP-loc", f"{evaluate} writes it again, where the data has boxes or masks"
         )
-    return float(measured["location"]["mean"]), measured["location"]
+    return located["mean"], {**located}

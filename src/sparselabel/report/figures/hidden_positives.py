@@ -1,6 +1,5 @@
 """How training finds the positives that nobody annotated: their scores, epoch by epoch (Cole 2021 fig. 2)."""
 
-import json
 import textwrap
 from collections.abc import Sequence
 from itertools import pairwise
@@ -10,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from sparselabel.errors import ConfigError, RunError
+from sparselabel.file_formats import read_json_lines
 from sparselabel.report.figures.style import names_of, new_figure, save, style
-from sparselabel.run import Run
+from sparselabel.run import EpochRecord, Run
 
 COLUMNS = 4  # panels beside each other
 TITLE = 26  # letters of a title's line
@@ -65,7 +65,7 @@ def _bins(counts: Sequence[int]) -> list[tuple[float, float, int]]:
 def _logged(run: Run) -> list[dict[str, Any]]:
     """The epochs of a run, which must know the labels that it did not observe."""
     run.require_finished()
-    epochs = [json.loads(line) for line in run.metrics_file.read_text(encoding="utf-8").splitlines()]
+    epochs = [{**record} for record in read_json_lines(run.metrics_file, EpochRecord)]
     if not epochs or not all(sum(epoch.get("hidden_positives") or ()) for epoch in epochs):
         raise RunError(
             f"{run.path} did not log scores of unobserved positives: that takes training data whose full "

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.errors import ConfigError, RunError, command, param
-from sparselabel.inference.score_files import SplitScores, read_arrays, refuse_other_data, saved_scores
+from sparselabel.file_formats import read_arrays
+from sparselabel.inference.score_files import SplitScores, refuse_other_data, saved_scores
 from sparselabel.metrics.localization import CUTS, enough, scaled_maps
 from sparselabel.report.figures.panels import color_bar, show_image, show_map
 from sparselabel.report.figures.style import GRAY, names_of, new_figure, save, style
@@ -79,13 +80,15 @@ def read_evaluated(runs: Sequence[Path], split: str) -> list[EvaluatedMaps]:
     return every
 
 
+PAIRS = {"rows": "i M", "classes": "i M", "masked": "b M", "shares": "f M cuts", "areas": "f M"}
+
+
 def _read_run(path: Path, split: str) -> EvaluatedMaps:
     saved = saved_scores(Run(path), split)
     file, evaluate = saved.run.location_file(split), command("evaluate", path, split=split)
     if not file.is_file():
         raise RunError(f"there is no {file}", f"{evaluate} writes it where the data has boxes or masks")
-    names = ("rows", "classes", "masked", "shares", "areas")
-    return EvaluatedMaps(saved, read_arrays(file, names, f"{evaluate} writes it again"))
+    return EvaluatedMaps(saved, read_arrays(file, PAIRS, f"{evaluate} writes it again"))
 
 
 def choose(runs: Sequence[EvaluatedMaps], count: int) -> Examples:
@@ -199,7 +202,7 @@ def _show(
 def _maps(one: EvaluatedMaps, examples: Examples, split: str) -> npt.NDArray[np.float32]:
     """(n, h, w) The run's maps of the examples, each from 0 to 1."""
     file = one.saved.run.located_maps_file(split)
-    arrays = read_arrays(file, ("rows", "classes", "cells"), "draw the figure again")
+    arrays = read_arrays(file, {"rows": "i M", "classes": "i M", "cells": "f M h w"}, "draw the figure again")
     if not all(np.array_equal(arrays[name], getattr(examples, name)) for name in ("rows", "classes")):
         raise RunError(f"{file} has other maps: draw the figure again")
     cells = arrays["cells"]

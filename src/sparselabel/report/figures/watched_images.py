@@ -12,7 +12,7 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.transforms import draw, views_of
 from sparselabel.errors import ConfigError, RunError, command, listing, param
-from sparselabel.inference.score_files import read_arrays
+from sparselabel.file_formats import read_arrays
 from sparselabel.run import Run
 
 Maps = npt.NDArray[np.floating[Any]]
@@ -78,7 +78,7 @@ class Watched:
 
     def snapshot(self, file: Path) -> Snapshot:
         """What was kept after an epoch."""
-        arrays = read_arrays(file, ("rows", "scores"), "remove it, or train again")
+        arrays = read_arrays(file, {"rows": "i n", "scores": "f n L"}, "remove it, or train again")
         return Snapshot(int(file.stem), arrays.pop("rows"), arrays.pop("scores"), arrays)
 
     @property

@@ -1,0 +1,583 @@
+"""Every format that the library reads: a small valid sample, and what reads it."""
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from sparselabel.config import TrainConfig, save
+from sparselabel.data.labels import LabelTable
+from sparselabel.data.readers import reader
+from sparselabel.files import write_json
+from sparselabel.run import Run
+
+Write = Callable[[Path], None]
+Read = Callable[[Path], object]
+
+
+@dataclass(frozen=True)
+class Format:
+    """``write`` makes a sample in a folder, ``read`` reads it; ``damaged`` are the files that are mutated."""
+
+    write: Write
+    read: Read
+    damaged: tuple[str, ...]
+
+
+def _images(folder: Path, *names: str) -> None:
+    for number, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (20, 10), (40 * number, 0, 0)).save(folder / name)
+
+
+def _texts(folder: Path, texts: dict[str, str]) -> None:
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+LONG = (
+    "image,label,value,x,y,w,h,split\n"
+    "a.jpg,cat,1,.5,.5,.2,.3,train\nb.jpg,Möwe,0,,,,,train\nb.jpg,cat,,,,,,train\n"
+)
+WIDE = "image,cat,dog,split\na.jpg,1,0,train\nb.jpg,,1,val\n"
+
+
+def _table(text: str) -> Write:
+    def write(folder: Path) -> None:
+        _images(folder, "a.jpg", "b.jpg")
+        _texts(folder, {"labels.csv": text})
+
+    return write
+
+
+def _parquet(folder: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    _images(folder, "a.jpg", "b.jpg")
+    columns = {
+        "image": ["a.jpg", "b.jpg"],
+        "label": ["cat", "Möwe"],
+        "value": [1, 0],
+        "x": [0.5, None],
+        "y": [0.5, None],
+    }
+    parquet.write_table(pa.table(columns), folder / "labels.parquet")
+
+
+def _coco(folder: Path) -> None:
+    _images(folder, "a.jpg", "b.jpg")
+    images = [
+        {"id": 1, "file_name": "a.jpg", "width": 20, "height": 10, "neg_category_ids": [9]},
+        {"id": 2, "file_name": "b.jpg", "width": 20, "height": 10},
+    ]
+    runs = {"size": [10, 20], "counts": [150, 20, 30]}
+    annotations = [
+        {
+            "id": 1,
+            "image_id": 1,
+            "category_id": 7,
+            "bbox": [1, 2, 5, 4],
+            "iscrowd": 0,
+            "segmentation": [[1, 2, 6, 2, 6, 6]],
+        },
+        {"id": 2, "image_id": 2, "category_id": 8, "bbox": [1, 2, 5.5, 4], "area": 9.5, "segmentation": runs},
+        {
+            "id": 3,
+            "image_id": 2,
+            "category_id": 7,
+            "bbox": [3, 3, 0, 0],
+            "num_keypoints": 1,
+            "keypoints": [3, 3, 2],
+        },
+    ]
+    categories = [{"id": 7, "name": "cat"}, {"id": 8, "name": "Möwe"}, {"id": 9, "name": "dog"}]
+    content = {"info": {}, "images": images, "annotations": annotations, "categories": categories}
+    _texts(folder, {"instances.json": json.dumps(content), "list.txt": "a.jpg,0\nb.jpg,1\n"})
+
+
+def _label_studio(folder: Path) -> None:
+    _images(folder, "a.jpg", "b.jpg")
+    box = {"x": 50.8, "y": 5.9, "width": 12.4, "height": 10.5, "rotation": 3, "rectanglelabels": ["dog"]}
+    polygon = {"points": [[10, 10], [30, 20], [20, 90]], "polygonlabels": ["tree"]}
+    results = [
+        {"from_name": "choice", "type": "choices", "value": {"choices": ["cat"]}},
+        {
+            "from_name": "box",
+            "type": "rectanglelabels",
+            "value": box,
+            "original_width": 20,
+            "original_height": 10,
+        },
+        {"from_name": "box", "type": "polygonlabels", "value": polygon},
+        {"from_name": "box", "type": "keypointlabels", "value": {"x": 1, "y": 2, "keypointlabels": ["eye"]}},
+    ]
+    tasks = [
+        {"id": 1, "data": {"image": "/data/upload/1/8f3c2d1e-a.jpg"}, "annotations": [{"result": results}]},
+        {
+            "id": 2,
+            "data": {"image": "b.jpg"},
+            "annotations": [{"was_cancelled": False, "result": results[:1]}],
+        },
+    ]
+    _texts(folder, {"tasks.json": json.dumps(tasks)})
+
+
+def _fiftyone(folder: Path) -> None:
+    _images(folder, "data/a.jpg", "data/b.jpg")
+    labels = {
+        "a": [0, {"label": 1}],
+        "b": [{"label": 1, "bounding_box": [0.1, 0.2, 0.3, 0.4], "confidence": 0.5}],
+    }
+    _texts(folder, {"labels.json": json.dumps({"classes": ["cat", "dog"], "labels": labels})})
+
+
+CVAT = """<?xml version="1.0" encoding="utf-8"?>
+<annotations><version>1.1</version><meta><task><labels><label><name>dog</name><attributes></attributes></label>
+<label><name>cat</name></label></labels></task></meta>
+<image id="0" name="a.jpg" width="20" height="10"><tag label="cat" source="manual"></tag>
+<box label="dog" xtl="1.0" ytl="2.0" xbr="11.0" ybr="9.0" rotation="30.0">
+<attribute name="absent">false</attribute></box>
+<points label="cat" points="3.0,2.0;1.5,2.0"></points>
+<polygon label="new" points="2,1;6,1;4,9"></polygon></image>
+<image id="1" name="b.jpg" subset="Train" width="20" height="10">
+<ellipse label="cat" cx="10" cy="5" rx="2" ry="1"></ellipse>
+<mask label="cat" rle="0, 1" left="1" top="2" width="2" height="2"></mask></image></annotations>
+"""
+
+
+def _cvat(folder: Path) -> None:
+    _images(folder, "images/a.jpg", "images/b.jpg")
+    _texts(folder, {"annotations.xml": CVAT})
+
+
+def _voc(folder: Path) -> None:
+    _images(folder, *(f"JPEGImages/2008_00000{number}.jpg" for number in (1, 2, 3)))
+    box = "<bndbox><xmin>1</xmin><ymin>2</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
+    item = f"<object><name>dog</name>{box}</object>"
+    size = "<size><width>20</width><height>10</height></size>"
+    main = "ImageSets/Main"
+    _texts(
+        folder,
+        {
+            f"{main}/dog_train.txt": "2008_000001  1\n2008_000002  0\n",
+            f"{main}/cat_train.txt": "2008_000001 -1\n2008_000002  1\n",
+            f"{main}/dog_val.txt": "2008_000003  1\n",
+            f"{main}/cat_val.txt": "2008_000003 -1\n",
+            "Annotations/2008_000001.xml": f"<annotation>{size}{item}</annotation>",
+        },
+    )
+    mask = np.zeros((10, 20), np.uint8)
+    mask[3:6, 2:6] = 1
+    (folder / "SegmentationObject").mkdir()
+    Image.fromarray(mask).save(folder / "SegmentationObject/2008_000001.png")
+
+
+def _cub(folder: Path) -> None:
+    names = ["001.A/a.jpg", "001.A/b.jpg", "002.B/c.jpg"]
+    _images(folder / "images", *names)
+    labels = "".join(
+        f"{image} {attribute} {(image + attribute) % 2} 3 2.5\n"
+        for image in (1, 2, 3)
+        for attribute in (1, 2)
+    )
+    _texts(
+        folder,
+        {
+            "images.txt": "".join(f"{number} {name}\n" for number, name in enumerate(names, 1)),
+            "train_test_split.txt": "1 1\n2 0\n3 1\n",
+            "attributes/image_attribute_labels.txt": labels,
+            "attributes.txt": "1 has_bill::curved\n2 has_wing::blue\n",
+        },
+    )
+
+
+def _imagenet(folder: Path) -> None:
+    synsets = ("n01440764", "n01530575")
+    _images(folder, *(f"train/{key}/{key}_1.JPEG" for key in synsets))
+    _images(folder, *(f"val/ILSVRC2012_val_0000000{number}.JPEG" for number in (1, 2)))
+    solution = "ImageId,PredictionString\n" + "".join(
+        f"ILSVRC2012_val_0000000{number},{key} 85 1 499 272 \n" for number, key in enumerate(synsets, 1)
+    )
+    words = "n01440764 tench, Tinca tinca\nn01530575 brambling\n"
+    _texts(
+        folder,
+        {"LOC_val_solution.csv": solution, "real.json": "[[0, 1], [1]]", "LOC_synset_mapping.txt": words},
+    )
+
+
+def _devkit(folder: Path) -> None:
+    _imagenet(folder)
+    (folder / "LOC_val_solution.csv").unlink()
+    _texts(folder, {"truth.txt": "1\n2\n", "synsets.txt": "n01440764\nn01530575\n"})
+
+
+def _nuswide(folder: Path) -> None:
+    names = {"train": ["actor/1.jpg", "zebra/2.jpg"], "val": ["sky/4.jpg"]}
+    for part, images in names.items():
+        _images(folder / "Flickr", *images)
+        np.save(folder / f"formatted_{part}_images.npy", np.array(images))
+        np.save(folder / f"formatted_{part}_labels.npy", np.eye(81)[: len(images)])
+
+
+def _nuswide_lists(folder: Path) -> None:
+    names = {"Train": ["actor/1.jpg", "zebra/2.jpg"], "Test": ["sky/4.jpg"]}
+    for part, images in names.items():
+        _images(folder / "Flickr", *images)
+        _texts(
+            folder,
+            {f"ImageList/{part}Imagelist.txt": "".join(name.replace("/", "\\") + "\n" for name in images)},
+        )
+        for number in range(81):
+            column = "".join(f"{int(number == row)}\n" for row in range(len(images)))
+            _texts(folder, {f"Groundtruth/TrainTestLabels/Labels_c{number:02}_{part}.txt": column})
+
+
+TABLE = LabelTable(np.array(["a.jpg", "b.jpg"]), ("cat", "dog"), np.array([[1, -1], [-1, 0]], np.int8))
+
+
+def _scores(name: str) -> Read:
+    from sparselabel.data.external_scores import apply_scores
+
+    return lambda folder: apply_scores(folder / name, TABLE, TABLE.ids, 0.9, 0.1)
+
+
+def _scores_arrays(folder: Path) -> None:
+    scores = np.array([[0.95, 0.05], [0.5, 0.2]], np.float32)
+    np.savez(folder / "scores.npz", images=TABLE.ids, classes=np.array(TABLE.classes), scores=scores)
+
+
+def _scores_parquet(folder: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    parquet.write_table(
+        pa.table({"image": ["a.jpg", "b.jpg"], "cat": [0.9, None]}), folder / "scores.parquet"
+    )
+
+
+ANSWERS = (
+    "image,label,value,time,reviewer\na.jpg,cat,1,2026-03-01T09:12:44+00:00,ann\n"
+    'b.jpg,"d,o""g",?,,\na.jpg,cat,,2026-03-01T09:12:51+00:00,\n'
+)
+
+
+def _read_answers(folder: Path) -> object:
+    from sparselabel.data.answers import last_words, lay_over, read_answers
+
+    answers = read_answers(folder / "answers.csv")
+    classes = ("cat", 'd,o"g')
+    return lay_over(last_words(answers), TABLE.values, [TABLE.ids], classes, str(folder / "answers.csv"))
+
+
+def _toml_config(folder: Path) -> None:
+    save(TrainConfig(method="pu", settings={"expected_positives": 2.5}), folder / "config.toml")
+
+
+def _read_config(folder: Path) -> object:
+    from sparselabel.config import load
+
+    return load(TrainConfig, folder / "config.toml")
+
+
+def _recipe(folder: Path) -> None:
+    from sparselabel.recipes import names, text_of
+
+    _texts(folder, {"recipe.toml": text_of(names()[0])})
+
+
+def _read_recipe(folder: Path) -> object:
+    from sparselabel.cli.arguments import FromFile, told_by
+
+    return told_by(FromFile(folder / "recipe.toml"))
+
+
+def _prior(folder: Path) -> None:
+    _texts(folder, {"prior.json": '{"cat": 0.5, "dog": 1}', "prior.csv": "class,prior\ncat,.5\ndog,1\n"})
+
+
+def _read_prior(folder: Path) -> object:
+    from sparselabel.training.class_prior import read_prior
+
+    return [read_prior(folder / name, TABLE.classes) for name in ("prior.json", "prior.csv")]
+
+
+def _expected(folder: Path) -> None:
+    from sparselabel.expected_positives.class_counts import ClassCounts
+
+    pair = np.array([1.0, 2.0])
+    ClassCounts(
+        how="auto", classes=TABLE.classes, images=10, annotated=np.array([1, 1]), expected=pair, low=pair / 2,
+        high=2 * pair, interval=(0.1, 0.9), trusted=True, why="made up",
+    ).write(folder / "expected.json")  # fmt: skip
+
+
+def _read_expected(folder: Path) -> object:
+    from sparselabel.expected_positives.class_counts import read_expected
+
+    return read_expected(folder / "expected.json", TABLE.classes)
+
+
+def _prepared(folder: Path) -> None:
+    from sparselabel.config import Preparation
+    from sparselabel.data.prepare import prepare
+
+    _images(folder / "photos", *(f"{number}.jpg" for number in range(6)))
+    parts = ("train", "train", "train", "val", "test", "test")
+    rows = [
+        f"{n}.jpg,cat,1,.5,.5,.2,.3,{part}\n{n}.jpg,dog,{n % 2},,,,,{part}\n" for n, part in enumerate(parts)
+    ]
+    _texts(folder / "photos", {"labels.csv": "image,label,value,x,y,w,h,split\n" + "".join(rows)})
+    prepare(reader("table")(folder / "photos/labels.csv"), folder / "data", Preparation())
+
+
+def _read_prepared(folder: Path) -> object:
+    from sparselabel.data.dataset import open_prepared
+
+    data = open_prepared(folder / "data")
+    return [
+        (split.truth.counts(), split.observed.counts(), len(split.seen)) for split in data.splits.values()
+    ]
+
+
+def _run(folder: Path) -> None:
+    """A finished run, without training: every file that is read again, as training writes it."""
+    import torch
+    from safetensors.torch import save_file
+
+    from sparselabel.data.dataset import open_prepared
+    from sparselabel.inference.class_thresholds import threshold_metrics, write_class_thresholds
+    from sparselabel.inference.score_files import keep_scores
+    from sparselabel.metrics.label_metrics import label_metrics
+    from sparselabel.training.checkpoint import TrainingState
+    from sparselabel.training.train_run import run_metadata
+
+    _prepared(folder)
+    data, run = open_prepared(folder / "data"), Run(folder / "run")
+    run.begin(TrainConfig(method="an"), run_metadata(data, ["train"]), resume=False, force=False)
+    random = np.random.default_rng(0)
+    scores = {name: random.random((len(data.split(name)), 2), np.float32) for name in ("val", "test")}
+    thresholds = write_class_thresholds(run, data, scores["val"])
+    measured: dict[str, Any] = {}
+    for name, some in scores.items():
+        keep_scores(run, data.split(name), some)
+        labels = data.split(name).observed
+        measured[name] = {"name": "mAP", "value": 0.5} | label_metrics(some, labels)
+        measured[name]["decided"] = threshold_metrics(some, labels, thresholds)
+    write_json(run.result_file, {
+        "method": "an", "oracle": False, "best_epoch": 1, "epochs": 1, "validation": measured["val"],
+        "test": measured["test"], "recovery": None,
+    })  # fmt: skip
+    write_json(run.cost_file, {"seconds": 1.5, "peak_memory": 100})
+    write_json(
+        run.evaluation_file("test"),
+        {"mean_average_precision": {"sklearn": {"mean": 0.5}}, "location": {"mean": 0.5}},
+    )
+    record = {
+        "epoch": 1,
+        "phase": "head",
+        "losses": {"loss": 0.5},
+        "validation": {"name": "mAP", "value": 0.5},
+    }
+    run.metrics_file.write_text(json.dumps(record | {"hidden_positives": None}) + "\n")
+    checkpoint = run.checkpoints / "0001"
+    checkpoint.mkdir(parents=True)
+    write_json(
+        checkpoint / "state.json", asdict(TrainingState(1, "head", 0, True, 1, 0.5)) | {"processes": 1}
+    )
+    save_file(
+        {"head.weight": torch.zeros(2, 3), "head.bias": torch.zeros(2)}, checkpoint / "model.safetensors"
+    )
+    torch.save({"state": {0: torch.zeros(3)}, "param_groups": [{"lr": 0.1}]}, checkpoint / "optimizer.pt")
+    _comparison(folder, run)
+
+
+def _comparison(folder: Path, run: Run) -> None:
+    from sparselabel.comparison.compare import Comparison
+    from sparselabel.comparison.planned_runs import Outcome, PlannedRun
+
+    planned = PlannedRun("an", 0, run.config(), run.path)
+    Comparison(
+        folder, (Outcome(planned, run.result()),), ({"": 6}, 6), None, "an", None, ("a note",), "data"
+    ).save()
+    write_json(
+        folder / "plan.json",
+        {"budget": 1.0, "images": 10, "answer-seconds": 1.0, "point-seconds": 2.0, "box-seconds": 3.0},
+    )
+
+
+def _read_run(folder: Path) -> object:
+    from sparselabel.inference.class_thresholds import load_class_thresholds
+    from sparselabel.report.run_data import read_runs
+
+    run = Run.open(folder / "run")
+    reported = read_runs([run.path]).runs[0]
+    return run.config(), run.cost(), reported.measured("test"), load_class_thresholds(run).thresholds(0.9)
+
+
+def _read_thresholds(folder: Path) -> object:
+    from sparselabel.inference.class_thresholds import load_class_thresholds
+
+    thresholds = load_class_thresholds(Run(folder / "run", folder / "data"))
+    return thresholds.thresholds(), thresholds.thresholds(0.9), thresholds.calibration(np.zeros((1, 2)))
+
+
+def _read_scores(folder: Path) -> object:
+    from sparselabel.inference.score_files import saved_scores
+    from sparselabel.metrics.label_metrics import label_metrics
+
+    saved = saved_scores(Run(folder / "run", folder / "data"), "test")
+    return label_metrics(saved.scores, saved.labels)
+
+
+def _read_evaluation(folder: Path) -> object:
+    return Run(folder / "run", folder / "data").metrics("test")
+
+
+def _read_checkpoint(folder: Path) -> object:
+    from sparselabel.training.checkpoint import newest_checkpoint
+
+    checkpoint = newest_checkpoint(folder / "run/checkpoints")
+    assert checkpoint is not None
+    return checkpoint.state, checkpoint.model(), checkpoint.optimizer(), checkpoint.processes + 0
+
+
+def _read_comparison(folder: Path) -> object:
+    from sparselabel.comparison.compare import Comparison
+
+    return Comparison.open(folder).outcomes
+
+
+def _weights(folder: Path) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    tensors = {
+        "conv.weight": torch.zeros(4, 3, 1, 1),
+        "norm.bias": torch.zeros(4),
+        "n": torch.zeros((), dtype=torch.int64),
+    }
+    save_file(tensors, folder / "weights.safetensors")
+    torch.save({"state_dict": tensors, "best": 0.5}, folder / "weights.pt")
+
+
+def _read_weights(folder: Path) -> object:
+    from sparselabel.models.weights import read_tensors, refuse_not_finite
+
+    for name in ("weights.safetensors", "weights.pt"):
+        refuse_not_finite(read_tensors(folder / name), folder / name)
+    return None
+
+
+def _pictures(folder: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 255, (12, 16, 3), dtype=np.uint8)
+    for name in ("a.jpg", "a.png", "a.webp", "a.bmp", "a.gif", "a.tif"):
+        stream = io.BytesIO()
+        Image.fromarray(pixels).save(stream, Image.registered_extensions()[Path(name).suffix])
+        (folder / name).write_bytes(stream.getvalue())
+
+
+def _read_pictures(folder: Path) -> object:
+    from sparselabel.data.decode import load
+
+    return [load(file, 8) for file in sorted(folder.iterdir())]
+
+
+def _features(folder: Path) -> None:
+    np.save(folder / "features.npy", np.zeros((4, 3), np.float32))
+
+
+def _read_features(folder: Path) -> object:
+    from sparselabel.training.features import read_features
+
+    return read_features(folder / "features.npy", cells=False)
+
+
+def _predictions(folder: Path) -> None:
+    about = {"run": "r", "all_scores": False}
+    for name, text in (
+        ("p.csv", "image,labels,scores,error\na.jpg,cat,0.5,\n"),
+        ("p.jsonl", '{"image": "a.jpg"}\n'),
+    ):
+        _texts(folder, {f"{name}.partial": text, f"{name}.partial.json": json.dumps(about)})
+
+
+def _read_predictions(folder: Path) -> object:
+    from sparselabel.inference.writer import Output
+
+    for name in ("p.csv", "p.jsonl"):
+        output = Output(str(folder / name), ("cat", "dog"), {"run": "r"}, all_scores=False, resume=True)
+        try:
+            [*output.skip(iter(["a.jpg"]))]
+        finally:
+            output.stop()
+    return None
+
+
+def _source(name: str, file: str = "", **options: Any) -> Read:
+    return lambda folder: reader(name)(folder / file, **options)
+
+
+def _with_list(folder: Path) -> object:
+    return reader("coco")(folder / "instances.json", labels=folder / "list.txt")
+
+
+def _with_devkit(folder: Path) -> object:
+    return reader("imagenet")(folder, labels=folder / "truth.txt", synsets=folder / "synsets.txt")
+
+
+def _named(name: str, text: str) -> Write:
+    return lambda folder: _texts(folder, {name: text})
+
+
+FORMATS: dict[str, Format] = {
+    "table long": Format(_table(LONG), _source("table", "labels.csv"), ("labels.csv",)),
+    "table wide": Format(_table(WIDE), _source("table", "labels.csv"), ("labels.csv",)),
+    "table parquet": Format(_parquet, _source("table", "labels.parquet"), ("labels.parquet",)),
+    "coco": Format(_coco, _source("coco", "instances.json"), ("instances.json",)),
+    "coco list": Format(_coco, _with_list, ("list.txt",)),
+    "label-studio": Format(_label_studio, _source("label-studio", "tasks.json"), ("tasks.json",)),
+    "fiftyone": Format(_fiftyone, _source("fiftyone"), ("labels.json",)),
+    "cvat": Format(_cvat, _source("cvat"), ("annotations.xml",)),
+    "voc": Format(
+        _voc, _source("voc"), ("ImageSets/Main/*.txt", "Annotations/*.xml", "SegmentationObject/*.png")
+    ),
+    "cub": Format(_cub, _source("cub"), ("*.txt", "attributes/*.txt")),
+    "imagenet": Format(_imagenet, _source("imagenet"), ("*.csv", "*.txt", "real.json")),
+    "imagenet devkit": Format(_devkit, _with_devkit, ("truth.txt", "synsets.txt")),
+    "nuswide": Format(_nuswide, _source("nuswide"), ("*.npy",)),
+    "nuswide lists": Format(
+        _nuswide_lists, _source("nuswide"), ("ImageList/*.txt", "Groundtruth/*/Labels_c0*.txt")
+    ),
+    "scores csv": Format(
+        _named("scores.csv", "image,cat,dog\na.jpg,.9,.1\nb.jpg,,2\n"), _scores("scores.csv"), ("scores.csv",)
+    ),
+    "scores npz": Format(_scores_arrays, _scores("scores.npz"), ("scores.npz",)),
+    "scores parquet": Format(_scores_parquet, _scores("scores.parquet"), ("scores.parquet",)),
+    "answers": Format(_named("answers.csv", ANSWERS), _read_answers, ("answers.csv",)),
+    "configuration": Format(_toml_config, _read_config, ("config.toml",)),
+    "recipe": Format(_recipe, _read_recipe, ("recipe.toml",)),
+    "prior": Format(_prior, _read_prior, ("prior.json", "prior.csv")),
+    "expected positives": Format(_expected, _read_expected, ("expected.json",)),
+    "prepared data": Format(_prepared, _read_prepared, ("data/dataset.json", "data/*/*.npy")),
+    "run": Format(
+        _run,
+        _read_run,
+        ("run/run.json", "run/config.toml", "run/result.json", "run/cost.json", "run/metrics.jsonl"),
+    ),
+    "run thresholds": Format(_run, _read_thresholds, ("run/thresholds.json",)),
+    "run scores": Format(_run, _read_scores, ("run/scores-test.npz",)),
+    "run evaluation": Format(_run, _read_evaluation, ("run/evaluation-test.json",)),
+    "run checkpoint": Format(_run, _read_checkpoint, ("run/checkpoints/0001/*",)),
+    "comparison": Format(_run, _read_comparison, ("comparison.json",)),
+    "weights": Format(_weights, _read_weights, ("weights.safetensors", "weights.pt")),
+    "images": Format(_pictures, _read_pictures, ("*",)),
+    "features": Format(_features, _read_features, ("features.npy",)),
+    "predictions": Format(_predictions, _read_predictions, ("*",)),
+}
