@@ -107,6 +107,8 @@ CASES: list[tuple[str, str, Damage]] = [
     ("coco", "instances.json", with_key("info", value=DEEP)),
     ("coco", "instances.json", with_key("categories", 0, "name", value='"\\ud800"')),
     ("coco", "instances.json", with_key("images", 0, "file_name", value='"a\\u0000.jpg"')),
+    ("coco", "instances.json", with_key("images", 0, "neg_category_ids", value="5")),
+    ("table long", "labels.csv", b"image,label,x,y,w,h\na.jpg,cat,.5,.5,.2,1e-320\n"),
     ("coco list", "list.txt", f"a.jpg,{LONG}\nb.jpg,1\n"),
     ("imagenet devkit", "truth.txt", f"1\n{LONG}\n"),
     ("cub", "images.txt", f"{LONG} a.jpg\n"),

@@ -173,6 +173,10 @@ def _verified(block: list[Any], ids: list[Any], categories: CategoryCodes) -> li
     verified = []
     for key, value in VERIFIED.items():
         lists = [image.get(key) for image in block]
+        for image, given in zip(ids, lists, strict=True):
+            if given is not None and not isinstance(given, list):
+                problem = f"image {shown(image)}: {key} must be a list of ids, not {shown(given)}"
+                raise DataError(f"{categories.file}: {problem}", what=categories.file, value=given)
         if any(given is not None for given in lists):
             rows = [row for row, given in enumerate(lists) for _ in given or []]
             looked_for = [category for given in lists for category in given or []]

@@ -25,6 +25,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTa
 from sparselabel.data.readers.csv_parquet import Cells, open_cells
 from sparselabel.data.readers.raw_dataset import (
     IMAGES_FOLDER,
+    LEAST_SIDE,
     SPLITS,
     Box,
     Listing,
@@ -193,7 +194,7 @@ def _box(cells: Cells, line: int, name: str, texts: Sequence[str]) -> Box:
         x, y, w, h = [float(text) for text in (texts[:2] if point else texts)] + [0.0, 0.0] * point
     except ValueError:
         x = y = w = h = math.nan
-    if not (0 <= x <= 1 and 0 <= y <= 1 and (point or (0 < w <= 1 and 0 < h <= 1))):
+    if not (0 <= x <= 1 and 0 <= y <= 1 and (point or (LEAST_SIDE <= w <= 1 and LEAST_SIDE <= h <= 1))):
         raise cells.wrong(
             line,
             f"{name!r}: a point is x, y and a box is its center x, y and its size w, h (above 0), all in "
