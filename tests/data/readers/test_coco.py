@@ -237,7 +237,8 @@ def test_train_and_val_must_have_the_same_categories(tmp_path: Path, names: str,
             "images",
             2,
             {"height": 0},
-            r"json: image 11 must have a width and a height above 0 and up to 1,000,000, not 200 and 0",
+            r"labels.json: image 11 must have a width and a height above 0 and up to 1,000,000, "
+            "not 200 and 0",
         ),
         ("images", 2, {"id": "9"}, r"every image id must be named once; these occur more often: 9"),
         (

@@ -65,7 +65,7 @@ def _bins(counts: Sequence[int]) -> list[tuple[float, float, int]]:
 def _logged(run: Run) -> list[dict[str, Any]]:
     """The epochs of a run, which must know the labels that it did not observe."""
     run.require_finished()
-    epochs = [{**record} for record in read_json_lines(run.metrics_file, EpochRecord)]
+    epochs: list[dict[str, Any]] = [{**record} for record in read_json_lines(run.metrics_file, EpochRecord)]
     if not epochs or not all(sum(epoch.get("hidden_positives") or ()) for epoch in epochs):
         raise RunError(
             f"{run.path} did not log scores of unobserved positives: that takes training data whose full "
