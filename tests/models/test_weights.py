@@ -109,7 +109,8 @@ def test_positions_of_another_image_size_are_resampled(tmp_path: Path) -> None:
     save_file({key: value.half() for key, value in trained.state_dict().items()}, path)
     network = timm.create_model("test_vit", img_size=160, num_classes=0)
     load_weights(network, path)
-    prefix, grid = positions.detach().half().float().split([1, 36], dim=1)
+    table = positions.detach().half().float()
+    prefix, grid = table[:, :1], table[:, 1:]
     larger = F.interpolate(
         grid.reshape(1, 6, 6, -1).permute(0, 3, 1, 2), (10, 10), mode="bicubic", antialias=True
     )
