@@ -176,7 +176,7 @@ def test_other_wrong_usage(command: Command) -> None:
     assert 'Did you mean "train"?' in done.err
     done = command("data")
     assert done == 2
-    assert "FOLDER requires an argument" in done.err
+    assert "needs FOLDER" in done.err
     done = command("compare", "prepared", "--methods", "an")
     assert done == 2
     assert "--out" in done.err
