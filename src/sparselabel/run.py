@@ -448,7 +448,7 @@ class Run:
         from sparselabel.report.run_data import read_runs
 
         page = checked_page(Path(out or self.path / "report.html"))
-        make_report(read_runs([self.path], moved=self.moved), page, workers)
+        make_report(read_runs([self]), page, workers)
         return page
 
     def export(self, out: str | Path, *, force: bool = False) -> Path:

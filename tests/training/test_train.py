@@ -159,7 +159,71 @@ def test_a_model_of_ones_own(data: Dataset, tmp_path: Path) -> None:
     assert torch.equal(opened.model(views, maps=True).logits, output.logits)
     with pytest.raises(ModelError) as logits:
         train(data, tmp_path / "flat", model=nn.Flatten(), **settings)
-    assert logits.value.value == (1, 3 * 32 * 32)
+    assert (logits.value.value, logits.value.allowed) == ((1, 3 * 32 * 32), (1, 3))
+
+
+def own_classifier() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(own_network(), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(24, 3))
+
+
+OWN: dict[str, Any] = {name: value for name, value in TINY.items() if name not in ("backbone", "weights")} | {
+    "finetune": {"epochs": 2, "lr": 1e-2}
+}
+
+
+def test_a_model_that_returns_logits(data: Dataset, tmp_path: Path) -> None:
+    model = own_classifier()
+    run = train(data, tmp_path / "run", model=model, **OWN)
+    assert (run.config().classifier, run.config().head.epochs) == ("none", 0)
+    views = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
+    trained, mean = run.model, run.model.backbone.mean
+    own = trained.backbone.network.model
+    assert isinstance(own, nn.Sequential)
+    assert torch.equal(trained(views).logits, own((views - mean) / trained.backbone.std))
+    assert not torch.equal(own[4].weight, model[4].weight)  # type: ignore[index]
+    images = arrays()[0]
+    assert run.metrics("test")["mAP"] == pytest.approx(run.result()["test"]["value"])
+    assert run.maps(images[:2])[0].shape == (3, 1, 1)  # type: ignore[union-attr]
+    assert "<html" in run.report().read_text()
+    assert run.export(tmp_path / "model.pt2").is_file()
+    with pytest.raises(ModelError) as absent:
+        Run.open(tmp_path / "run").predict(images[0])
+    assert absent.value.what == "model"
+    opened = Run.open(tmp_path / "run", data, model=own_classifier())
+    np.testing.assert_array_equal(opened.predict(images[0])[0].scores, run.predict(images[0])[0].scores)
+    again = train(run.data(), tmp_path / "run", model=own_classifier(), resume=True, **OWN)
+    assert again.result() == run.result()
+
+
+@pytest.mark.parametrize(
+    ("settings", "what", "value"),
+    [
+        ({"method": "en+scl"}, "method", "en+scl"),
+        ({"method": "en+cl"}, None, None),  # compares scores, which logits give
+        ({"frozen": True, "head": {"epochs": 1}}, "frozen", True),
+        ({"head": {"epochs": 2}}, "head.epochs", 2),
+        ({"finetune": {"epochs": 0}}, "finetune.epochs", 0),
+        ({"classifier": "tscam"}, "classifier", "tscam"),
+        ({"boost": 5}, "boost", 5),
+    ],
+)
+def test_what_a_model_of_logits_cannot_do(
+    data: Dataset, tmp_path: Path, settings: dict[str, Any], what: str | None, value: Any
+) -> None:
+    if what is None:
+        train(data, tmp_path / "run", model=own_classifier(), **OWN | settings)
+        return
+    with pytest.raises(ConfigError) as error:
+        train(data, tmp_path / "run", model=own_classifier(), **OWN | settings)
+    assert (error.value.what, error.value.value) == (what, value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_classifier_is_for_a_module_of_ones_own(data: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        train(data, tmp_path / "run", classifier="none", **TINY)
+    assert (error.value.what, error.value.value) == ("classifier", "none")
 
 
 def test_keywords_that_are_none_are_named(data: Dataset, tmp_path: Path) -> None:

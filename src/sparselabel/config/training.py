@@ -224,7 +224,8 @@ class TrainConfig:
     classifier
         What makes logits of the backbone's cells: linear, a linear layer on each cell; tscam, a 3 × 3
         convolution (TS-CAM); token, a linear layer on the class token of a transformer; query2label, a
-        transformer in which a query for each class looks for it in the cells.
+        transformer in which a query for each class looks for it in the cells; none, for a module of your own
+        that returns logits (Python's `train(model=...)`).
     boost
         Multiply cell logits above 0 by this before their mean (BoostLU, which takes 5); default: not.
     frozen
@@ -244,7 +245,7 @@ class TrainConfig:
     weights: str = "pretrained"
     partial_weights: bool = False
     output_stride: int | None = None
-    classifier: Literal["linear", "tscam", "token", "query2label"] = "linear"
+    classifier: Literal["linear", "tscam", "token", "query2label", "none"] = "linear"
     query: Query = field(default_factory=Query)
     boost: float | None = None
     frozen: bool = False

@@ -210,14 +210,14 @@ def load_classifier(run: Run) -> Classifier:
     config = run.config()
     if not run.model_file.is_file():
         raise RunError(f"{run.path} has no model.safetensors", "train it again", what=run.model_file)
+    classes = len(run.classes)
     with default_precision(config.precision):
         if run.own_model is not None:
-            backbone, _ = own_backbone(copy.deepcopy(run.own_model), config.views.size)
+            backbone = own_backbone(copy.deepcopy(run.own_model), config.views.size, classes).backbone
         else:
             backbone = make_backbone(
                 config.backbone, NONE, size=config.views.size, output_stride=config.output_stride
             )
-        classes = len(run.classes)
         try:
             weights = load_file(run.model_file)
             if config.classifier == "query2label":  # its widths may be those of the checkpoint it began with

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -114,7 +114,10 @@ OWN = "own"
 
 
 class OwnNetwork(nn.Module):
-    """A module of the user's own that makes feature maps (B, D, h, w), as timm's networks are called."""
+    """A module of the user's own that makes feature maps (B, D, h, w), as timm's networks are called.
+
+    Logits (B, L) pass as the features of one cell.
+    """
 
     def __init__(self, model: nn.Module, width: int) -> None:
         super().__init__()
@@ -122,34 +125,45 @@ class OwnNetwork(nn.Module):
 
     def forward_features(self, images: Tensor) -> Tensor:
         """Feature maps of normalized images."""
-        return self.model(images)  # type: ignore[no-any-return]
+        features: Tensor = self.model(images)
+        return features if features.ndim == 4 else features[:, :, None, None]
 
 
-def own_backbone(model: nn.Module, size: int) -> tuple[Backbone, str]:
-    """A backbone of a module of the user's own, and a name that tells it from others.
+class OwnBackbone(NamedTuple):
+    """A module of the user's own as a backbone: a name that tells it from others, and what it returns."""
+
+    backbone: Backbone
+    name: str
+    gives_logits: bool
+
+
+def own_backbone(model: nn.Module, size: int, classes: int) -> OwnBackbone:
+    """A backbone of a module of the user's own.
 
     The module takes images (B, 3, S, S), normalized by ImageNet's mean and std, or by those of a
-    ``pretrained_cfg`` as timm's networks have it, and returns feature maps (B, D, h, w).
+    ``pretrained_cfg`` as timm's networks have it, and returns feature maps (B, D, h, w) or logits (B, L).
     """
     device = next((one.device for one in model.parameters()), torch.device("cpu"))
     training = model.training
     with torch.no_grad():
         given = model.eval()(torch.zeros(1, 3, size, size, device=device))
     model.train(training)
-    if not isinstance(given, Tensor) or given.ndim != 4:
-        shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+    shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+    ndim = given.ndim if isinstance(given, Tensor) else 0
+    if ndim != 4 and shape != (1, classes):
         raise ModelError(
-            f"a model of your own returns feature maps (B, D, h, w), but it returned {shape} for images of "
-            f"shape (1, 3, {size}, {size})",
+            f"a model of your own returns feature maps (B, D, h, w), or logits (B, {classes}) of the data's "
+            f"classes, but it returned {shape} for images of shape (1, 3, {size}, {size})",
             "leave its pooling and classifier out, as torch.nn.Sequential(*list(model.children())[:-2])",
-            "train logits in a loop of your own with SparseLoss",
+            f"give it a last layer of {classes} outputs",
             what="model",
             value=shape,
+            allowed=(1, classes),
         )
     config = getattr(model, "pretrained_cfg", None) or {}
     mean, std = config.get("mean", IMAGENET_MEAN), config.get("std", IMAGENET_STD)
     backbone = Backbone(OwnNetwork(model.cpu(), given.shape[1]), mean, std)
-    return backbone, f"{OWN}:{type(model).__name__}:{weights_digest(model)}"
+    return OwnBackbone(backbone, f"{OWN}:{type(model).__name__}:{weights_digest(model)}", ndim == 2)
 
 
 def weights_digest(model: nn.Module) -> str:

@@ -78,6 +78,17 @@ class LinearHead(Head):
         return Output(self.linear(pooled), None, features)
 
 
+class LogitsHead(Head):
+    """No head: the backbone is a module of the user's own that returns logits, as those of one cell.
+
+    Maps have that one cell: such a model does not say where.
+    """
+
+    def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
+        """From logits (B, L, 1, 1)."""
+        return Output(features[:, :, 0, 0], features if maps else None)
+
+
 def boosted(cells: Tensor, boost: float) -> Tensor:
     """BoostLU: logits of cells above 0 are multiplied before their mean (Kim et al. 2023).
 

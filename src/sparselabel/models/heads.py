@@ -3,11 +3,11 @@
 from sparselabel.config import Query
 from sparselabel.errors import ConfigError, nearest, param
 from sparselabel.models.backbone import Backbone
-from sparselabel.models.classifier import Head, LinearHead
+from sparselabel.models.classifier import Head, LinearHead, LogitsHead
 from sparselabel.models.query2label import QueryHead
 from sparselabel.models.tscam import PatchHead, TokenHead
 
-HEADS = ("linear", "tscam", "token", "query2label")
+HEADS = ("linear", "tscam", "token", "query2label", "none")
 
 
 def make_head(
@@ -24,6 +24,8 @@ def make_head(
         case "query2label":
             query = query or Query()
             return QueryHead(width, classes, query.width, self_attention=query.self_attention)
+        case "none":
+            return LogitsHead()
     raise ConfigError(f"there is no {param('classifier')} {name!r}", nearest(name, HEADS))
 
 

@@ -67,9 +67,10 @@ class ReportData:
 
 
 def read_runs(
-    paths: Sequence[Path], split: str | None = None, moved: Path | Dataset | None = None
+    runs: Sequence[Path | Run], split: str | None = None, moved: Path | Dataset | None = None
 ) -> ReportData:
     """Read finished runs of the same data; ``moved`` is where that is now, if not where it was."""
+    paths = [run.path if isinstance(run, Run) else run for run in runs]
     if not paths:
         raise ConfigError("there is nothing to report on", "name one or more finished runs")
     resolved = [path.resolve() for path in paths]
@@ -78,12 +79,16 @@ def read_runs(
         raise ConfigError(f"{listing(twice)} is named more than once", "name each run once", value=twice)
     if split is not None and split not in SPLITS:
         raise ConfigError(f"a report is about {param('split')} test or val, not {split!r}", what="split")
-    runs = [_read(path, name, moved) for path, name in zip(paths, shortened(names_of(paths)), strict=True)]
-    chosen = split or next((name for name in SPLITS if name in runs[0].about["data_digest"]), None)
-    for run in runs:
-        _refuse_other_data(runs[0], run, chosen)
+    names = shortened(names_of(paths))
+    shown = [
+        _read(run if isinstance(run, Run) else Run.open(run, moved), name)
+        for run, name in zip(runs, names, strict=True)
+    ]
+    chosen = split or next((name for name in SPLITS if name in shown[0].about["data_digest"]), None)
+    for run in shown:
+        _refuse_other_data(shown[0], run, chosen)
         run.folder.split(chosen or "train")  # refuses data that is gone or has changed
-    return ReportData(runs, runs[0].folder.data(), chosen)
+    return ReportData(shown, shown[0].folder.data(), chosen)
 
 
 def shortened(names: Sequence[str]) -> list[str]:
@@ -97,8 +102,7 @@ def shortened(names: Sequence[str]) -> list[str]:
     return ["-".join(part[: len(part) - same]) for part in parts]
 
 
-def _read(path: Path, name: str, moved: Path | Dataset | None) -> ShownRun:
-    run = Run.open(path, moved)
+def _read(run: Run, name: str) -> ShownRun:
     return ShownRun(name, run, run.config(), run.metadata(), run.result(), _epochs(run))
 
 

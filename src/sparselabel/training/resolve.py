@@ -19,7 +19,7 @@ from sparselabel.losses.base import ComposedLoss, Needs
 from sparselabel.losses.registry import presets_of, settings_of
 from sparselabel.losses.setting_checks import PER_CLASS
 from sparselabel.losses.target_rules import no_negatives
-from sparselabel.models.backbone import NONE, PRETRAINED
+from sparselabel.models.backbone import NONE, OWN, PRETRAINED
 from sparselabel.models.weights import require_weights_file
 from sparselabel.training.class_prior import read_prior
 
@@ -247,6 +247,8 @@ def _refuse_frozen(config: TrainConfig, needs: Needs) -> None:
 
 
 def _refuse_classifier(config: TrainConfig, needs: Needs) -> None:
+    if config.classifier == "none":
+        _refuse_logits(config, needs)
     if needs.maps and config.classifier == "query2label":
         raise ConfigError(
             f"{config.method} needs logits of cells, and query2label has none: its attention says where a "
@@ -259,6 +261,40 @@ def _refuse_classifier(config: TrainConfig, needs: Needs) -> None:
             f"{param('boost')} multiplies logits of cells, and {param('classifier', config.classifier)} adds "
             "none up",
             "leave one out",
+        )
+
+
+def _refuse_logits(config: TrainConfig, needs: Needs) -> None:
+    """Raise where a model of logits, which has neither head nor cells, is asked for one of them."""
+    if not config.backbone.startswith(f"{OWN}:"):
+        raise ConfigError(
+            f"{param('classifier', 'none')} is for a module of your own that returns logits, not for "
+            f"{config.backbone}",
+            f"take another {param('classifier')}",
+            what="classifier",
+            value="none",
+        )
+    feature_maps = "let the model return feature maps (B, D, h, w): leave its pooling and last layer out"
+    if needs.maps or needs.features:
+        base = registry.parse(config.method).base
+        alone = registry.needs_of(base, {})
+        instead = DEFAULT if alone.maps or alone.features else base
+        raise ConfigError(
+            f"{config.method} needs {'logits' if needs.maps else 'features'} of cells, and the model returns "
+            "the logits of an image alone",
+            f"take a method that needs no more ({param('method', instead)})",
+            feature_maps,
+            what="method",
+            value=config.method,
+        )
+    if config.frozen or config.head.epochs:
+        asked = "frozen" if config.frozen else "head.epochs"
+        raise ConfigError(
+            f"{param(asked)} is about a head, and a model that returns logits has none of its own",
+            f"train all of it ({param('finetune.epochs')})",
+            feature_maps,
+            what=asked,
+            value=getattr(config, asked) if config.frozen else config.head.epochs,
         )
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from sparselabel.config import AUTO, Machine, TrainConfig, configure, load
+from sparselabel.config import AUTO, HeadPhase, Machine, TrainConfig, configure, load
 from sparselabel.data.dataset import Dataset, open_prepared
-from sparselabel.errors import ConfigError, nearest
+from sparselabel.errors import ConfigError, nearest, param
 from sparselabel.losses.registry import settings_of
 from sparselabel.models.backbone import NONE, own_backbone
 from sparselabel.run import Run
@@ -46,8 +46,9 @@ def train(
     config
         What ``settings`` change: a configuration, or a TOML file of one; default: the defaults.
     model
-        A backbone of your own instead of timm's: takes normalized images (B, 3, S, S), returns feature maps
-        (B, D, h, w).
+        A module of your own instead of timm's: takes normalized images (B, 3, S, S), returns feature maps
+        (B, D, h, w), on which a head is trained, or logits (B, L), for methods that need no more. A model of
+        logits has no head phase: give ``finetune={"epochs": ...}``.
     optimizer
         Makes an optimizer of the parameters to train, as ``lambda p: torch.optim.Lion(p, lr=1e-4)``. Its
         learning rate follows the phase's schedule.
@@ -68,14 +69,41 @@ def train(
     _refuse_unknown(settings, chosen, prepared)
     backbone = None
     if model is not None:
-        backbone, name = own_backbone(copy.deepcopy(model), chosen.views.size)
+        backbone, name, gives_logits = own_backbone(
+            copy.deepcopy(model), chosen.views.size, len(prepared.classes)
+        )
         chosen = replace(chosen, backbone=name, weights=NONE)
+        if gives_logits:
+            chosen = _without_head(chosen)
     if prepared.temporary is not None:
         _refuse_processes(machine)
         prepared = prepared.keep(Path(f"{out}-data"), handling.force or handling.resume)
     hooks = Hooks(tuple(callbacks), tuple(loggers), optimizer, scheduler)
     train_run(prepared, chosen, Path(out), machine, handling, backbone=backbone, hooks=hooks)
     return Run(Path(out), prepared if prepared.temporary is not None else None, model)
+
+
+def _without_head(config: TrainConfig) -> TrainConfig:
+    """The configuration of a model of logits, without the default phase of a head; another is refused later."""
+    if config.classifier != "linear" or config.boost is not None:
+        asked = "boost" if config.boost is not None else "classifier"
+        raise ConfigError(
+            f"{param(asked)} is about the head, and a model that returns logits has none of ours",
+            "leave it out",
+            "let the model return feature maps (B, D, h, w)",
+            what=asked,
+            value=getattr(config, asked),
+        )
+    default = config.head == HeadPhase() and not config.frozen
+    if default and not config.finetune.epochs:
+        raise ConfigError(
+            "a model that returns logits is trained as a whole",
+            f"say for how many epochs ({param('finetune.epochs', 5)}; its {param('finetune.lr')} is "
+            f"{config.finetune.lr:g})",
+            what="finetune.epochs",
+            value=0,
+        )
+    return replace(config, classifier="none", head=replace(config.head, epochs=0) if default else config.head)
 
 
 def _refuse_processes(machine: Machine) -> None:
