@@ -25,7 +25,7 @@ ORDER = (
     {"expected_positives", "testing"},
     {"metrics"},
     {"inference", "estimator"},
-    {"export", "training"},
+    {"export", "pretrained", "training"},
     {"report"},
     {"comparison", "review"},
     {"plan", "doctor"},

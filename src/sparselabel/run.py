@@ -5,7 +5,7 @@ A run with result.json is finished.
 
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, Self, TypedDict
@@ -14,7 +14,7 @@ from sparselabel import config as configuration
 from sparselabel.config import TrainConfig
 from sparselabel.errors import ConfigError, RunError, command, counted, param
 from sparselabel.file_formats import read_json, reading
-from sparselabel.files import BRING_BACK, write_json
+from sparselabel.files import BRING_BACK, TemporaryFolder, write_json
 from sparselabel.schema import Count, Finite
 
 if TYPE_CHECKING:
@@ -136,13 +136,14 @@ class Run:
     """A run: what is in its folder, and what it was trained on.
 
     The one way to open a run. ``moved`` is where its data is now, or the data itself; ``own_model`` is the
-    module it was trained with, if that was one of the user's own. What needs the data or the model imports
-    them when it is called.
+    module it was trained with, if that was one of the user's own; ``temporary`` is its folder, if that goes
+    with the object. What needs the data or the model imports them when it is called.
     """
 
     path: Path
     moved: "Path | Dataset | None" = None
     own_model: "nn.Module | None" = None
+    temporary: TemporaryFolder | None = field(default=None, repr=False, compare=False)
 
     config_file = _File("config.toml")  # the resolved configuration
     metadata_file = _File("run.json")  # data, classes, versions, command
@@ -451,6 +452,51 @@ class Run:
         make_report(read_runs([self]), page, workers)
         return page
 
+    def review(
+        self,
+        *,
+        answers: str | Path | None = None,
+        reviewer: str | None = None,
+        complete: bool = False,
+        port: int = 8765,
+        browser: bool = True,
+        workers: int = 0,
+    ) -> Path:
+        """Ask people to confirm or reject suggested labels, on a page that this machine alone can open.
+
+        Serves until it is interrupted (Ctrl-C, or a notebook's stop button); returns the file of answers,
+        which ``sparselabel train --answers`` learns from.
+
+        Parameters
+        ----------
+        answers
+            File that answers are added to; default: answers.csv in the run (complete.csv with ``complete``).
+        reviewer
+            Name that is kept with the answers; default: the name you are logged in with.
+        complete
+            Ask for all labels of random images instead, to count in.
+        port
+            Port of the page; if it is taken, another one.
+        browser
+            Open the page; else only print the address.
+        workers
+            Processes that load images, when they are scored the first time.
+        """
+        from rich.console import Console
+
+        from sparselabel.review.serve import serve_review
+
+        return serve_review(
+            self,
+            say=Console(highlight=False, markup=False, soft_wrap=True).print,
+            answers=None if answers is None else Path(answers),
+            reviewer=reviewer,
+            complete=complete,
+            port=port,
+            browser=browser,
+            workers=workers,
+        ).path
+
     def export(self, out: str | Path, *, force: bool = False) -> Path:
         """Write the model as one file that runs without sparselabel (.onnx or .pt2), and check it."""
         from sparselabel.export import check_target, checked_export
@@ -458,6 +504,36 @@ class Run:
         check_target(Path(out), force)
         checked_export(self, Path(out))
         return Path(out)
+
+    def save_pretrained(self, folder: str | Path, *, force: bool = False) -> Path:
+        """Write the model as the Hugging Face hub has them: model.safetensors, config.json, a model card.
+
+        The card leaves the license to you. ``huggingface_hub.upload_folder`` publishes the folder. Files of
+        a model that is there are replaced with ``force`` only.
+        """
+        from sparselabel.pretrained import save_pretrained
+
+        return save_pretrained(self, Path(folder), force=force)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        source: str | Path,
+        data: "str | Path | Dataset | None" = None,
+        *,
+        model: "nn.Module | None" = None,
+        revision: str | None = None,
+    ) -> Self:
+        """A run that ``save_pretrained`` wrote: a folder, or a model on the hub (``"name/model"``).
+
+        It predicts, exports and has a ``model``. What is about its data needs ``data``, and a module of your
+        own needs ``model``, as in ``open``. No program in the files is run. ``revision`` is a version on the
+        hub.
+        """
+        from sparselabel.pretrained import load_pretrained
+
+        folder = load_pretrained(source, revision)
+        return cls(folder.path, Path(data) if isinstance(data, str) else data, model, folder)
 
 
 def flat_settings(values: dict[str, Any], table: str = "") -> dict[str, Any]:

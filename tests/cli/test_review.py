@@ -114,6 +114,15 @@ def test_a_review_and_training_with_it(command: Command, run: Path, trained: Pat
     assert command("report", second.path, "--workers", 0) == 0  # its data is found again, answers and all
 
 
+def test_a_review_from_python(run: Path, person: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    opened = person("yes", "no")
+    file = Run.open(run).review(reviewer="ann", port=0)
+    assert file == run / "answers.csv"
+    assert [answer.value for answer in read_answers(file)] == [1, 0]
+    assert capsys.readouterr().out.splitlines()[0] == f"review: {opened[0]}"
+    assert opened[0].startswith("http://127.0.0.1:")
+
+
 def test_scores_are_made_once(command: Command, run: Path, person: Any) -> None:
     person()
     assert "scoring" in command("review", run, "--workers", 0, "--no-browser").err
@@ -126,12 +135,12 @@ def test_scores_are_made_once(command: Command, run: Path, person: Any) -> None:
 
 
 def test_stored_features_and_images_give_the_same_scores(run: Path, trained: Path) -> None:
-    from sparselabel.cli.review import _stored_features
     from sparselabel.inference.review_scores import write_review_scores
+    from sparselabel.review.serve import stored_features
 
     folder = Run(run)
     part = folder.split("train")
-    features = _stored_features(folder, part)
+    features = stored_features(folder, part)
     assert features is not None
     by_features = np.array(write_review_scores(folder, part, features=features))
     by_images = np.array(write_review_scores(folder, part))

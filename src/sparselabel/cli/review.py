@@ -1,18 +1,14 @@
 """``sparselabel review``: a page on which people confirm or reject suggested labels."""
 
 import shlex
-import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sparselabel.cli.terminal import plain_console, progress
+from sparselabel.cli.terminal import plain_console
 from sparselabel.config import Machine
-from sparselabel.errors import ConfigError, counted, param
-from sparselabel.files import require_folder_to_write
+from sparselabel.errors import counted
 
 if TYPE_CHECKING:
-    from sparselabel.data.dataset import PreparedSplit
-    from sparselabel.inference.review_scores import ReviewScores
     from sparselabel.review.answer_log import AnswerFile
     from sparselabel.run import Run
 
@@ -56,83 +52,21 @@ def review(
     workers
         Processes that load images, when they are scored the first time.
     """
-    from sparselabel.inference.maps import MapCache
-    from sparselabel.review.answer_log import AnswerFile
-    from sparselabel.review.complete_images import CompleteImageReview
-    from sparselabel.review.server import Images, ReviewServer
-    from sparselabel.review.session import Review
+    from sparselabel.review.serve import serve_review
     from sparselabel.run import Run
 
-    if not 0 <= port <= 65535:
-        raise ConfigError(f"{param('port')} must be a number from 0 to 65535, not {port}", what="port")
-    console, folder = plain_console(), Run.open(run, data)
-    split = folder.split("train")
-    file = answers or (folder.complete_file if complete else folder.answers_file)
-    with AnswerFile(file, reviewer or _login()) as kept:
-        if kept.mended:
-            console.print(kept.mended)
-        scores = _scored(folder, split, workers)
-        maps = MapCache(folder, split)
-        if not complete:
-            maps.load_ahead()
-        session = CompleteImageReview(split, scores, kept) if complete else Review(split, scores, kept)
-        if session.strangers:
-            console.print(f"{counted(session.strangers, 'line')} of {file} are about other data")
-        about: dict[str, Any] = {
-            "run": str(run),
-            "file": str(file),
-            "reviewer": kept.reviewer,
-            "classes": list(session.classes),
-            "mode": "whole" if complete else "suggested",
-        }
-        images = Images(split, maps.view, maps.maps)
-        with ReviewServer(session, images, about, port) as server:
-            if port not in (0, server.port):
-                console.print(f"port {port} is taken: this is {server.port}")
-            console.print(f"review: {server.address}\nCtrl-C ends; every answer is saved at once in {file}")
-            if not no_browser:
-                webbrowser.open(server.address)
-            try:
-                server.serve_forever()
-            except KeyboardInterrupt:
-                console.print()
-        _tell_next(folder, kept, complete)
-
-
-def _scored(run: "Run", split: "PreparedSplit", workers: int) -> "ReviewScores":
-    """Scores of the training images: those that were kept, or new ones."""
-    from sparselabel.inference.review_scores import review_scores, write_review_scores
-
-    stored = review_scores(run, split)
-    if stored is not None:
-        return stored
-    require_folder_to_write(run.path, "scores are kept in the run: copy it to a folder of yours")
-    with progress(len(split), "scoring the training images") as advance:
-        features = _stored_features(run, split)
-        return write_review_scores(run, split, features=features, workers=workers, report=advance)
-
-
-def _stored_features(run: "Run", split: "PreparedSplit") -> Any:
-    """The features that the run was trained on, if it was trained on nothing else and they are there."""
-    from sparselabel.file_formats import read_array
-    from sparselabel.inference.scorer import evaluation_view
-    from sparselabel.training.features import features_file
-
-    config = run.config()
-    of_file = config.weights not in ("pretrained", "none")
-    if not config.frozen or config.finetune.epochs or (of_file and not Path(config.weights).is_file()):
-        return None
-    file = features_file(split, run.data_folder / "features", config, evaluation_view(config))
-    return read_array(file, "f N D", mapped=True) if file.is_file() else None
-
-
-def _login() -> str:
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""
+    opened = Run.open(run, data)
+    kept = serve_review(
+        opened,
+        say=plain_console().print,
+        answers=answers,
+        reviewer=reviewer,
+        complete=complete,
+        port=port,
+        browser=not no_browser,
+        workers=workers,
+    )
+    _tell_next(opened, kept, complete)
 
 
 def _tell_next(run: "Run", kept: "AnswerFile", complete: bool) -> None:

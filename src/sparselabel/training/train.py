@@ -84,7 +84,7 @@ def train(
 
 
 def _without_head(config: TrainConfig) -> TrainConfig:
-    """The configuration of a model of logits, without the default phase of a head; another is refused later."""
+    """The configuration of a model of logits: without a head's default phase; another is refused later."""
     if config.classifier != "linear" or config.boost is not None:
         asked = "boost" if config.boost is not None else "classifier"
         raise ConfigError(
