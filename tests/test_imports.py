@@ -13,7 +13,7 @@ MODULES = sorted(ROOT.rglob("*.py"))
 NAMES = [path.relative_to(ROOT).as_posix() for path in MODULES]
 
 ORDER = (
-    {"errors"},
+    {"errors", "notebook_progress"},
     {"files", "progress", "schema"},
     {"file_formats"},
     {"config"},

@@ -1,4 +1,5 @@
 import io
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -71,3 +72,31 @@ def test_without_a_terminal_a_line() -> None:
 )
 def test_durations(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+def test_bars_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("IPython", reason="the development tools are not installed")
+    from sparselabel import notebook_progress, progress
+
+    pages: list[str] = []
+
+    class Handle:
+        def update(self, page: Any) -> None:
+            pages.append(page.data)
+
+    monkeypatch.setattr(notebook_progress, "display", lambda page, display_id: Handle())
+    monkeypatch.setattr(notebook_progress, "EVERY", 0)
+    monkeypatch.setattr(progress, "in_notebook", lambda: True)
+    console = progress.status_console()
+    with progress_bar(console, 3, "all <runs>") as runs, progress_bar(console, 10, "training") as steps:
+        steps.advance(4)
+        runs.advance()
+    shown = next(page for page in pages if 'value="1" max="3"' in page)
+    assert "all &lt;runs&gt;" in shown
+    assert 'value="4" max="10"' in shown
+    assert pages[-1] == ""
+    count = len(pages)
+    console.quiet = True
+    with progress_bar(console, 3, "quiet") as bar:
+        bar.advance()
+    assert len(pages) == count

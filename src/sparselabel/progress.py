@@ -1,6 +1,7 @@
-"""Progress bars: with the time left on a terminal, a plain line elsewhere; durations in words."""
+"""Progress bars on a terminal and in a notebook, a plain line elsewhere; durations in words."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import inf
@@ -11,15 +12,34 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
-def stderr_console(*, quiet: bool = False) -> "Console":
-    """Where progress and notes go, beside the results: words are printed as they are."""
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    shell = sys.modules.get("IPython")
+    return shell is not None and hasattr(shell.get_ipython(), "kernel")
+
+
+def status_console(*, quiet: bool = False) -> "Console":
+    """Where progress and notes go: beside the results; in a notebook among them. Words are as given."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True, quiet=quiet)
+    return Console(
+        stderr=not in_notebook(),  # which is red in a notebook
+        force_jupyter=False,  # Rich would make a paragraph of every line
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=True,
+        quiet=quiet,
+    )
+
+
+def shows_bars(console: "Console") -> bool:
+    """Whether bars can be shown there."""
+    return console.is_terminal or in_notebook()
 
 
 class Bar:
-    """A progress bar; shows nothing where there is no terminal."""
+    """A progress bar; shows nothing where there is neither a terminal nor a notebook."""
 
     def __init__(self, progress: "Progress | None", total: int | None, what: str) -> None:
         self._progress = progress
@@ -57,7 +77,7 @@ def progress_bar(console: "Console", total: int | None, what: str) -> Iterator[B
 
     The total is None where nobody knows it before the end.
     """
-    if not console.is_terminal:
+    if not shows_bars(console) or (in_notebook() and console.quiet):
         console.print(f"{what} ...", markup=False, highlight=False)
         yield Bar(None, total, what)
         return
@@ -70,9 +90,14 @@ def progress_bar(console: "Console", total: int | None, what: str) -> Iterator[B
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    kind = Progress
+    if in_notebook():
+        from sparselabel.notebook_progress import NotebookProgress  # it needs IPython
+
+        kind = NotebookProgress
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     # The speed is that of the last thousand steps: a run of many may take hours.
-    with Progress(*columns, console=console, transient=True, speed_estimate_period=inf) as progress:
+    with kind(*columns, console=console, transient=True, speed_estimate_period=inf) as progress:
         _shown.append(progress)
         try:
             yield Bar(progress, total, what)

@@ -488,7 +488,7 @@ class Run:
 
         return serve_review(
             self,
-            say=Console(highlight=False, markup=False, soft_wrap=True).print,
+            say=Console(force_jupyter=False, highlight=False, markup=False, soft_wrap=True).print,
             answers=None if answers is None else Path(answers),
             reviewer=reviewer,
             complete=complete,

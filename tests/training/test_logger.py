@@ -19,7 +19,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, folder: Path, *, terminal: bool, **op
     def console() -> Console:
         return Console(file=stream, force_terminal=terminal, width=100, highlight=False, soft_wrap=True)
 
-    monkeypatch.setattr(module, "stderr_console", console)
+    monkeypatch.setattr(module, "status_console", console)
     log = Log(Run(folder), speaks=True, **options)
     with log.bar(10, "training") as bar:
         bar.advance(4)

@@ -10,7 +10,7 @@ from sparselabel.cli.terminal import names_first, plain_console, progress
 from sparselabel.config import Machine, TrainConfig
 from sparselabel.errors import ConfigError, counted, listing, param
 from sparselabel.files import require_folder_to_write
-from sparselabel.progress import stderr_console
+from sparselabel.progress import status_console
 
 if TYPE_CHECKING:
     from sparselabel.run import Run
@@ -181,7 +181,7 @@ def _usual_split(run: "Run") -> str:
     splits = run.metadata()["data_digest"]
     if "test" in splits or "val" not in splits:  # without either the error names what there is
         return "test"
-    stderr_console().print(  # beside the results: --json prints JSON alone
+    status_console().print(  # beside the results: --json prints JSON alone
         "the data has no test split: measured on val, by which the best epoch and thresholds were chosen"
     )
     return "val"

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from sparselabel.config import Machine
 from sparselabel.errors import ConfigError, DataError, RunError, counted, listing, param
-from sparselabel.progress import progress_bar, stderr_console
+from sparselabel.progress import progress_bar, status_console
 
 if TYPE_CHECKING:
     from sparselabel.inference.predictor import Predictor
@@ -114,7 +114,7 @@ def _write(
     from sparselabel.inference.image_paths import count_images, image_paths
     from sparselabel.inference.writer import MapFolder
 
-    console = stderr_console()
+    console = status_console()
     folder = None if maps is None else MapFolder(maps, predictor.classes, predictor.view)
     seen = {"images": 0, "labels": 0, "broken": 0, "before": output.done}
     left = output.skip(image_paths(words))
@@ -146,7 +146,7 @@ def _summary(
     """Say what was found; ``rely`` on the classes' own thresholds, if those were used."""
     from sparselabel.metrics.thresholds import NEVER
 
-    console = stderr_console()
+    console = status_console()
     read = seen["images"] - seen["broken"]
     counts = f"{counted(read, 'image')}, {counted(seen['labels'], 'label')}"
     counts += f" ({seen['labels'] / read:.2f} per image)" if read else ""

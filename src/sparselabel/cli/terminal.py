@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.table import Table
 
-from sparselabel.progress import first_process, progress_bar, stderr_console
+from sparselabel.progress import first_process, progress_bar, status_console
 
 __all__ = ["first_process", "fitting_tables", "names_first", "plain_console", "progress"]
 
@@ -65,5 +65,5 @@ def fitting_tables(
 @contextmanager
 def progress(total: int, what: str) -> Iterator[Callable[[int], None]]:
     """A progress bar with the time left, told how many more are done; a plain line without a terminal."""
-    with progress_bar(stderr_console(), total, what) as bar:
+    with progress_bar(status_console(), total, what) as bar:
         yield bar.advance

@@ -1,4 +1,4 @@
-"""How far a comparison is: a bar over its runs on a terminal, plain lines elsewhere."""
+"""How far a comparison is: a bar over its runs on a terminal and in a notebook, plain lines elsewhere."""
 
 import time
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from rich.console import Console
 
 from sparselabel.comparison.planned_runs import Outcome, PlannedRun, RunsCallback
 from sparselabel.errors import AS_PYTHON, Spelling
-from sparselabel.progress import Bar, duration, progress_bar, stderr_console
+from sparselabel.progress import Bar, duration, progress_bar, shows_bars, status_console
 
 
 class RunsDisplay(RunsCallback):
@@ -35,7 +35,7 @@ class RunsDisplay(RunsCallback):
 
     def on_start(self, run: PlannedRun) -> None:
         """A run begins: said only where no bar shows it."""
-        if not self._console.is_terminal:
+        if not shows_bars(self._console):
             self._say(f"[{self._before + self._ended + 1}/{self._total}] {run}{self._left()}")
 
     def on_end(self, outcome: Outcome) -> None:
@@ -57,7 +57,7 @@ class RunsDisplay(RunsCallback):
         return f" (about {duration(each * (self._total - self._before - self._ended))} left)"
 
     def _say(self, text: str) -> None:
-        if self._console.is_terminal:
+        if shows_bars(self._console):
             self._bar.say(text)
         else:
             self._console.print(text, markup=False)
@@ -66,8 +66,8 @@ class RunsDisplay(RunsCallback):
 @contextmanager
 def runs_display(total: int, spelling: Spelling = AS_PYTHON) -> Iterator[RunsDisplay]:
     """Show how far the runs inside are."""
-    console = stderr_console()
-    if console.is_terminal:
+    console = status_console()
+    if shows_bars(console):
         with progress_bar(console, total, "all runs") as bar:
             yield RunsDisplay(console, bar, total, spelling)
     else:

@@ -36,7 +36,7 @@ from sparselabel.data.split_writer import (
 )
 from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing, nearest, param
 from sparselabel.files import TemporaryFolder
-from sparselabel.progress import progress_bar, stderr_console
+from sparselabel.progress import progress_bar, status_console
 
 Report = Callable[[int], None]
 """Called with the number of images that were checked since the last call."""
@@ -153,7 +153,7 @@ def _prepared(
     source = read(folder)
     everything = sum(len(split.labels) for split in source.splits.values())
     in_memory = source.splits["train"].images is not None if "train" in source.splits else False
-    with progress_bar(stderr_console(quiet=in_memory), everything, "checking images") as bar:
+    with progress_bar(status_console(quiet=in_memory), everything, "checking images") as bar:
         data = prepare(source, folder, how, force=force, report=bar.advance)
     return replace(data, temporary=temporary)
 

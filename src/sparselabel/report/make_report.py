@@ -10,7 +10,7 @@ from sparselabel.inference.evaluate import evaluate_run
 from sparselabel.inference.maps import write_maps
 from sparselabel.inference.missing_labels import write_missing
 from sparselabel.inference.score_files import saved_scores
-from sparselabel.progress import progress_bar, stderr_console
+from sparselabel.progress import progress_bar, status_console
 from sparselabel.report.examples import Scored, entries, look_at_scores, read_missing, with_maps
 from sparselabel.report.page import write_report
 from sparselabel.report.run_data import ReportData
@@ -37,7 +37,7 @@ def make_report(
         with _or_note(notes, "missing", render):
             missing = read_missing(about)
             if missing is None:
-                with progress_bar(stderr_console(), len(about.data.train), "scoring train") as bar:
+                with progress_bar(status_console(), len(about.data.train), "scoring train") as bar:
                     write_missing(about.reference.folder, workers=workers, report=bar.advance)
                 missing = read_missing(about)
             if missing is not None:
@@ -56,7 +56,7 @@ def _score(about: ReportData, split: str, workers: int) -> None:
             saved_scores(run.folder, split)
         except RunError:
             with progress_bar(
-                stderr_console(), len(about.data.split(split)), f"scoring {split}, {run.name}"
+                status_console(), len(about.data.split(split)), f"scoring {split}, {run.name}"
             ) as bar:
                 evaluate_run(run.folder, split, workers=workers, report=bar.advance)
 

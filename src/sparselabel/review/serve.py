@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.errors import ConfigError, counted, param
 from sparselabel.file_formats import read_array
@@ -15,7 +13,7 @@ from sparselabel.files import require_folder_to_write
 from sparselabel.inference.maps import MapCache
 from sparselabel.inference.review_scores import ReviewScores, review_scores, write_review_scores
 from sparselabel.inference.scorer import evaluation_view
-from sparselabel.progress import progress_bar
+from sparselabel.progress import progress_bar, status_console
 from sparselabel.review.answer_log import AnswerFile
 from sparselabel.review.complete_images import CompleteImageReview
 from sparselabel.review.server import PORT, Images, ReviewServer
@@ -78,7 +76,7 @@ def _scored(run: Run, split: PreparedSplit, workers: int) -> ReviewScores:
     if stored is not None:
         return stored
     require_folder_to_write(run.path, "scores are kept in the run: copy it to a folder of yours")
-    with progress_bar(Console(stderr=True), len(split), "scoring the training images") as bar:
+    with progress_bar(status_console(), len(split), "scoring the training images") as bar:
         features = stored_features(run, split)
         return write_review_scores(run, split, features=features, workers=workers, report=bar.advance)
 

@@ -18,7 +18,7 @@ from sparselabel.errors import ConfigError, RunError, counted, param
 from sparselabel.file_formats import parse_json, read_json
 from sparselabel.files import atomic_write, write_json
 from sparselabel.losses.base import ComposedLoss
-from sparselabel.progress import Bar, progress_bar, stderr_console
+from sparselabel.progress import Bar, progress_bar, shows_bars, status_console
 from sparselabel.resources import forget_peak, peak_memory
 from sparselabel.run import CostFile, Run
 from sparselabel.schema import Count
@@ -52,8 +52,8 @@ class Log:
         self.speaks = speaks
         self.loggers = loggers
         self.title = title
-        self.console = stderr_console()
-        self.console.quiet = quiet or not speaks or (bool(title) and not self.console.is_terminal)
+        self.console = status_console()
+        self.console.quiet = quiet or not speaks or (bool(title) and not shows_bars(self.console))
         self.cost = CostMeter(run)
         self._writer: Any = _tensorboard() if tensorboard and speaks else None
 

@@ -16,7 +16,7 @@ from sparselabel.data.readers import reader
 from sparselabel.data.readers.raw_dataset import RawDataset
 from sparselabel.errors import ConfigError, DataError, ModelError, RunError, command, counted, param
 from sparselabel.models.backbone import Backbone
-from sparselabel.progress import progress_bar, stderr_console
+from sparselabel.progress import progress_bar, status_console
 from sparselabel.run import Run
 from sparselabel.training.network import LazyBackbone
 
@@ -117,7 +117,7 @@ def prepare_folder(data: Path, labels: Path | None, out: Path, handling: Handlin
         )
     source = _read(data, labels)
     everything = sum(len(split.labels) for split in source.splits.values())
-    with progress_bar(stderr_console(), everything, f"checking {counted(everything, 'image')}") as bar:
+    with progress_bar(status_console(), everything, f"checking {counted(everything, 'image')}") as bar:
         how = Preparation(skip_broken=True)
         prepared = prepare(source, folder, how, force=is_prepared(folder), report=bar.advance)
     (folder / LABELS).write_text(_digest(labels))
