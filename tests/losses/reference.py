@@ -48,7 +48,7 @@ def loss(
             labels = cross_entropy(
                 logits, positive, settings.get("positive_weight", 1.0) * positive + negative, epsilon
             )
-            return labels + settings.get("weight", 1.0) * count_penalty(
+            return labels + settings.get("count_weight", 1.0) * count_penalty(
                 logits, settings["expected_positives"]
             )
     raise KeyError(name)

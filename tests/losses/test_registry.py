@@ -146,7 +146,7 @@ TRUTH = torch.tensor([[1, 1, 0], [0, 0, 1]], dtype=torch.int8)
         ("wan", {"negative_weight": 0.25}, (3 + 3 * 0.25) * LOG2 / 6),
         ("epr", {"expected_positives": 1.2}, 3 * LOG2 / 6 + ((1.5 - 1.2) / 3) ** 2),
         ("epr", {"expected_positives": 1.2, "positive_weight": 3.0}, 7 * LOG2 / 6 + 0.01),
-        ("epr", {"expected_positives": 1.2, "weight": 2.0}, 3 * LOG2 / 6 + 0.02),
+        ("epr", {"expected_positives": 1.2, "count_weight": 2.0}, 3 * LOG2 / 6 + 0.02),
         ("pseudo", {}, LOG2),
     ],
 )

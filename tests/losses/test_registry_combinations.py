@@ -339,9 +339,8 @@ def test_parts_of_a_combination() -> None:
     asymmetric = entry_loss_of(make_method("en+asl", expected_positives=1.5, gamma_neg=1.0))
     assert isinstance(asymmetric, Asymmetric)
     assert asymmetric.gamma_neg == 1.0
-    assert make_method("epr", expected_positives=1.5, weight=3.0).terms["count"].weight == 3.0
-    both = make_method("epr+cl", expected_positives=1.5, weight=3.0)
-    assert both.terms["count"].weight == 1.0
+    both = make_method("epr+cl", expected_positives=1.5, weight=3.0, count_weight=2.0)
+    assert both.terms["count"].weight == 2.0
     assert both.terms["consistency"].weight == 3.0
 
 

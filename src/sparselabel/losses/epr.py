@@ -36,7 +36,7 @@ class CountPenalty(LossPart):
     def __init__(self, expected: Expected, weight: float = 1.0) -> None:
         super().__init__()
         self.expected = checked_count(expected)
-        self.weight = not_negative("weight", weight)
+        self.weight = not_negative("count_weight", weight)
 
     def prepare(self, layout: Layout) -> None:
         """Refuse more classes in an image than there are."""
@@ -63,7 +63,7 @@ class PositivesOnly(TargetRule):
 
 @register("epr", keeps_entry_loss="it has no loss on unknown labels, which are what an entry loss weighs")
 def epr(
-    expected_positives: Expected = None, weight: float = 1.0, positive_weight: float = 1.0
+    expected_positives: Expected = None, count_weight: float = 1.0, positive_weight: float = 1.0
 ) -> ComposedLoss:
     """Expected positive regularization: positives, and λ((k̂−k)/L)² on the batch's count (Cole 2021 eq. 10).
 
@@ -74,10 +74,10 @@ def epr(
     ----------
     expected_positives
         K, the mean number of classes in an image.
-    weight
+    count_weight
         λ of the count's term.
     positive_weight
         Weight of observed positives.
     """
-    term = CountPenalty(expected_positives, weight)
+    term = CountPenalty(expected_positives, count_weight)
     return ComposedLoss(TargetLoss(PositivesOnly(positive_weight), cross_entropy), {"count": term})

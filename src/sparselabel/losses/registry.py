@@ -346,8 +346,8 @@ def _exchanged(method: ComposedLoss, other: ComposedLoss, plain_negatives: bool)
 def _own_settings(name: str, settings: Settings) -> list[tuple[Method, dict[str, Any]]]:
     """Every part of a method with its settings, checked; a preset's where none is given.
 
-    Of a setting that several parts have, the last one takes it, unless they share it: ``weight`` of epr+cl is
-    that of consistency, and epr's own keeps its default.
+    Of a setting that several parts have, the last one takes it, unless they share it: ``margin`` of splc+hill
+    is hill's, whose entry loss takes the place of splc's.
     """
     given = typed_settings(name, settings)
     given = _preset(name, given.pop("preset", None)) | given

@@ -171,7 +171,7 @@ class LabelEstimates(LossPart):
     ) -> None:
         super().__init__()
         self.expected, self.rate_factor = expected, rate_factor
-        self.weight = not_negative("weight", weight)
+        self.weight = not_negative("count_weight", weight)
         self.positive_weight = not_negative("positive_weight", positive_weight)
         self._current: Current | None = None
 
@@ -321,7 +321,7 @@ class EstimatesLoss(LossPart):
     keeps_past="its label estimates already follow what the model said before",
 )
 def role(
-    expected_positives: Expected = None, weight: float = 1.0, positive_weight: float = 1.0
+    expected_positives: Expected = None, count_weight: float = 1.0, positive_weight: float = 1.0
 ) -> ComposedLoss:
     """Regularized online label estimation: labels are estimated along with the classifier (Cole 2021 eq. 11).
 
@@ -334,12 +334,12 @@ def role(
     ----------
     expected_positives
         K, the mean number of classes in an image.
-    weight
+    count_weight
         λ of the counts' terms.
     positive_weight
         Weight of observed positives: 1 as in the authors' code; L as in the paper's equation.
     """
     expected = checked_count(expected_positives)
-    estimates = LabelEstimates(expected, weight=weight, positive_weight=positive_weight)
-    terms = {"count": CountPenalty(expected, weight / 2), "estimates": EstimatesLoss(estimates)}
+    estimates = LabelEstimates(expected, weight=count_weight, positive_weight=positive_weight)
+    terms = {"count": CountPenalty(expected, count_weight / 2), "estimates": EstimatesLoss(estimates)}
     return ComposedLoss(TargetLoss(RoleTargets(estimates), cross_entropy), terms)
