@@ -46,6 +46,7 @@ format: $(VENV)/.installed-dev
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.method_pages
+	$(BIN)/python -m tools.api_page
 	$(BIN)/python -m mkdocs build --strict --quiet
 
 bench: $(VENV)/.installed-dev
