@@ -12,7 +12,7 @@ import sparselabel
 import sparselabel.losses
 import sparselabel.testing
 from sparselabel import errors
-from sparselabel.cli.methods import paragraphs_of, parameters_of
+from sparselabel.cli.methods import paragraphs_of
 
 HEADER = "<!-- Made by `make docs` from the docstrings: edit these instead. -->"
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -88,7 +88,7 @@ def arguments(thing: Any) -> Iterator[str]:
         if parameter.kind is parameter.KEYWORD_ONLY and not starred:
             starred = True
             yield "*"
-        prefix = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        prefix = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind.name, "")
         starred |= prefix == "*"
         default = parameter.default
         if default is parameter.empty:
@@ -96,6 +96,13 @@ def arguments(thing: Any) -> Iterator[str]:
         else:
             plain = isinstance(default, str | int | float | bool | tuple | None)
             yield f"{name}={default!r}" if plain else f"{name}=..."
+
+
+def parameters_of(thing: Any) -> dict[str, str]:
+    """What a docstring says of each parameter."""
+    body = (inspect.getdoc(thing) or "").partition("----------\n")[2]
+    sections = re.findall(r"^(\**\w+)\n((?:    .*\n?)+)", body, flags=re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in sections}
 
 
 def paragraphs(thing: Any) -> list[str]:

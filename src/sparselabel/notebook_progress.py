@@ -2,11 +2,10 @@
 
 import html
 import time
+from datetime import timedelta
 
 from IPython.display import HTML, display
 from rich.progress import Progress, Task, TaskID
-
-from sparselabel.progress import duration
 
 EVERY = 0.1  # seconds between two pictures of the bars
 
@@ -45,6 +44,6 @@ def row_of(task: Task) -> str:
         html.escape(task.description),
         f'<progress{value} style="width: 20em"></progress>',
         f"{done:,}" if total is None else f"{done:,}/{int(total):,}",
-        "" if left is None else f"{duration(left)} left",
+        "" if left is None else f"{timedelta(seconds=round(left))} left",
     )
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
