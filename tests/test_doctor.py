@@ -1,5 +1,6 @@
 """What the doctor finds, on machines that lack this and that."""
 
+import json
 import os
 import re
 import sys
@@ -121,3 +122,15 @@ def test_optional_packages_name_the_extra_that_has_them() -> None:
         named = re.search(r"pip install 'sparselabel\[(\w+)\]'$", remedy)
         assert named, remedy
         assert any(line.startswith(f"{name}>=") for line in extras[named[1]]), remedy
+
+
+def test_a_run_with_an_estimate_that_is_not_trusted(tmp_path: Path) -> None:
+    assert "expected positives" not in {finding.name for finding in examine(tmp_path)}
+    said = {"how": "auto", "K": 2.4, "interval": [1.5, 4.0], "trusted": False, "why": "cannot be known"}
+    (tmp_path / "expected.json").write_text(json.dumps(said))
+    (finding,) = [finding for finding in examine(tmp_path) if finding.name == "expected positives"]
+    assert (finding.state, finding.what) == ("missing", "K 2.40 (1.50 – 4.00): cannot be known")
+    assert finding.remedy.endswith("known within about 0.6 instead of 1.5 – 4.0")
+    (tmp_path / "expected.json").write_text(json.dumps(said | {"trusted": True}))
+    (finding,) = [finding for finding in examine(tmp_path) if finding.name == "expected positives"]
+    assert (finding.state, finding.remedy) == ("ok", "")

@@ -3,6 +3,7 @@
 Nothing here reads or shows tokens: of addresses only the host is shown.
 """
 
+import json
 import os
 import platform
 import re
@@ -69,6 +70,7 @@ def examine(folder: Path) -> Iterator[Finding]:
     yield _finding("cores", f"{usable}" if usable == installed else f"{usable} of {installed}")
     yield _memory()
     yield _disk(folder)
+    yield from _expected_positives(folder)
     yield from _optional()
     yield from _weights()
     yield _hub()
@@ -146,6 +148,19 @@ def _disk(folder: Path) -> Finding:
         return _finding("disk", f"{what}, where you cannot write", "work in a folder of yours")
     remedy = "make room, or work on a larger disk: runs and features are kept there"
     return _finding("disk", what, remedy if usage.free < LITTLE_DISK else "")
+
+
+def _expected_positives(run: Path) -> Iterator[Finding]:
+    """How far the estimate of K can be trusted that a run in this folder was trained with."""
+    try:
+        found = json.loads((run / "expected.json").read_text(encoding="utf-8"))
+        how, k, (low, high), why = found["how"], found["K"], found["interval"], found["why"]
+    except (OSError, ValueError, KeyError, TypeError):  # no run, or one without an estimate
+        return
+    from sparselabel.expected_positives.class_counts import remedy_of
+
+    remedy = "" if found["trusted"] else remedy_of(how, k, (low, high))
+    yield _finding("expected positives", f"K {k:.2f} ({low:.2f} – {high:.2f}): {why}", remedy)
 
 
 def _optional() -> Iterator[Finding]:

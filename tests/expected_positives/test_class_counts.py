@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -6,7 +7,7 @@ import pytest
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable
 from sparselabel.data.sparsify import keep_per_image
-from sparselabel.errors import DataError
+from sparselabel.errors import DataError, command, spell
 from sparselabel.expected_positives import class_counts
 from sparselabel.expected_positives.class_counts import ClassCounts, read_expected, shared_out, wilson
 from sparselabel.expected_positives.from_complete_labels import counted_positives
@@ -177,6 +178,21 @@ def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
     turned = read_expected(file, CLASSES[::-1])
     assert np.array_equal(turned.expected, back.expected[::-1])
     assert [*tmp_path.rglob("*.partial")] == []
+
+
+def test_an_estimate_that_is_not_trusted_says_what_counting_would_bring() -> None:
+    found = replace(
+        counts(), how="auto", trusted=False, interval=(1.5, 4.0), expected=np.full(len(CLASSES), 250.0)
+    )
+    found = replace(found, images=250 * len(CLASSES) // 2)  # K 2
+    assert found.per_image == pytest.approx(2, abs=0.01)
+    assert "label 40 random training images completely" in found.remedy
+    assert command("review", "RUN", complete=True) in found.remedy
+    # 1.96 √(2 · 1 / 40)
+    assert found.remedy.endswith("K is then known within about 0.4 instead of 1.5 – 4.0")
+    assert spell(found.remedy) in found.summary
+    assert replace(found, trusted=True).remedy == ""
+    assert "more random" in replace(found, how="counted").remedy
 
 
 def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:

@@ -10,20 +10,14 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from sparselabel.data.sparsify import keep_per_image, keep_share
 from sparselabel.errors import DataError
 from sparselabel.expected_positives.class_counts import ClassCounts
-from sparselabel.expected_positives.estimate import (
-    REPEAT_STEPS,
-    STEPS,
-    estimate_positives,
-    kept_share,
-    needs_features,
-)
+from sparselabel.expected_positives.estimate import estimate_positives, kept_share, needs_features
 
 Features = npt.NDArray[np.float32]
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two repeats for the spread instead of eight."""
+    """Two repeats for the spread instead of fifty."""
     monkeypatch.setattr("sparselabel.expected_positives.estimate.REPEATS", 2)
 
 
@@ -53,10 +47,11 @@ def test_single_positives_tell_k(rate: float, noise: float) -> None:
     features, truth = made_up(rate=rate, noise=noise)
     found = estimate(features, keep_per_image(truth, 1, 0, seed=1))
     real = truth.sum() / len(truth)
-    assert found.per_image == pytest.approx(real, rel=0.15)
+    assert found.per_image == pytest.approx(real, rel=0.35)
     assert found.interval[0] < real < found.interval[1]
-    assert found.trusted, found.why
-    assert np.abs(found.expected / truth.sum(0) - 1).mean() < 0.2
+    assert not found.trusted
+    assert found.why.startswith("the labels do not tell how they were chosen")
+    assert np.allclose(found.expected / found.expected.sum(), found.annotated / found.annotated.sum())
     assert (found.low <= found.expected).all()
     assert (found.expected <= found.high).all()
 
@@ -68,13 +63,6 @@ def test_the_same_seed_gives_the_same_numbers() -> None:
     assert np.array_equal(one.expected, two.expected)
     assert one.interval == two.interval
     assert not np.array_equal(one.expected, estimate(features, observed, seed=6).expected)
-
-
-def test_it_reports_its_steps() -> None:
-    features, truth = made_up(300)
-    steps: list[int] = []
-    estimate(features, keep_per_image(truth, 1, 0, seed=1), report=steps.append)
-    assert sum(steps) == STEPS + 2 * REPEAT_STEPS  # two repeats, as above
 
 
 def test_a_class_that_is_never_annotated_has_none_and_disturbs_nothing() -> None:
@@ -103,13 +91,20 @@ def test_features_that_say_nothing_are_not_trusted() -> None:
     assert "hardly tell the classes apart" in found.why
 
 
-def test_an_annotator_with_a_preference_is_noticed() -> None:
+def test_useless_features_lead_to_a_guess() -> None:
+    features, truth = made_up(400)
+    noise = np.random.default_rng(3).normal(size=features.shape).astype(np.float32)
+    found = estimate(noise, keep_per_image(truth, 1, 0, seed=1))
+    assert found.per_image == pytest.approx(2.0)
+
+
+def test_an_annotator_with_a_preference_makes_k_low_and_is_not_trusted() -> None:
     features, truth = made_up()
     observed = np.full_like(truth, UNKNOWN)
     observed[np.arange(len(truth)), truth.argmax(1)] = POSITIVE  # always the first class
     found = estimate(features, observed)
     assert not found.trusted
-    assert "not a random one" in found.why
+    assert found.per_image < 0.8 * truth.sum() / len(truth)
 
 
 def test_images_without_a_label_and_too_few_are_not_trusted() -> None:
@@ -137,9 +132,10 @@ def test_kept_positives_tell_the_share(share: float) -> None:
 def test_the_share_is_exact_for_expected_numbers() -> None:
     # Half of the images have one class, half have two; each is kept with 1/2.
     numbers = np.repeat([0, 1, 2], [300, 400, 100])
-    share, found = kept_share(numbers)
-    assert found
-    assert share == pytest.approx(0.5, abs=1e-3)
+    kept = kept_share(numbers)
+    assert kept.explains
+    assert kept.share == pytest.approx(0.5, abs=1e-3)
+    assert kept.low < 0.5 < kept.high
 
 
 def at_least_one(truth: Labels, share: float) -> Labels:
@@ -151,16 +147,25 @@ def at_least_one(truth: Labels, share: float) -> Labels:
 
 
 @pytest.mark.parametrize("share", [0.4, 0.75])
-def test_numbers_do_not_tell_where_every_image_has_a_label(share: float) -> None:
+def test_where_every_image_has_a_label_features_are_needed_and_nothing_is_trusted(share: float) -> None:
     features, truth = made_up(2000, rate=0.4)
     observed = at_least_one(truth, share)
+    assert needs_features(observed)
     found = estimate(features, observed)
     assert not found.trusted
-    assert "every image has a label, so their numbers do not tell" in found.why
+    assert found.interval[0] < truth.sum() / len(truth) < found.interval[1]
+    assert found.per_image > (observed == POSITIVE).sum() / len(truth) + 0.2  # some are missing
     observed[:20] = UNKNOWN  # a few without one make it no better
-    found = estimate(features, observed)
+    assert needs_features(observed)
+    assert not estimate(features, observed).trusted
+
+
+def test_shares_that_fit_nearly_as_well_are_not_trusted() -> None:
+    _, truth = made_up(300, rate=0.4)
+    found = estimate_positives(None, keep_share(truth, 0.4, 0.0, seed=2), names(truth))
     assert not found.trusted
-    assert "only 1.0% of the images have no label" in found.why
+    assert "fit other shares of kept labels nearly as well" in found.why
+    assert found.interval[0] < truth.sum() / len(truth) < found.interval[1]
 
 
 def test_the_numbers_way_says_what_it_assumes() -> None:
@@ -177,7 +182,8 @@ def test_complete_labels_are_what_they_are() -> None:
         found = estimate_positives(None, complete, names(truth))
         assert found.expected.tolist() == complete.sum(0).tolist()
         assert found.trusted
-        assert found.why == "nothing speaks against it; all labels are known"
+        assert found.why == "all labels are known"
+        assert found.interval == (found.per_image, found.per_image)
 
 
 def test_a_stray_image_with_two_labels_does_not_hide_that_the_others_have_one() -> None:
@@ -188,31 +194,26 @@ def test_a_stray_image_with_two_labels_does_not_hide_that_the_others_have_one() 
     observed[stray, truth[stray] == POSITIVE] = POSITIVE
     found = estimate(features, observed)
     assert needs_features(observed)
-    assert found.trusted, found.why
     assert found.annotated.sum() == len(truth) + 1
     assert found.per_image == pytest.approx(single.per_image, rel=0.03)
-    observed[:100][truth[:100] == POSITIVE] = POSITIVE
-    assert not needs_features(observed)
 
 
-def test_strays_do_not_count_among_those_to_draw_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_images_are_used_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     features, truth = made_up(400)
     observed = keep_per_image(truth, 1, 0, seed=1)
-    stray = np.flatnonzero(truth.sum(1) > 1)[:10]
-    observed[stray] = truth[stray]
-    monkeypatch.setattr(
-        "sparselabel.expected_positives.estimate.MOST_IMAGES", 395
-    )  # of 400, 390 with one label
-    all_single = estimate(features, observed)
-    monkeypatch.setattr("sparselabel.expected_positives.estimate.MOST_IMAGES", 390)
-    assert estimate(features, observed).expected.tolist() == all_single.expected.tolist()
+    monkeypatch.setattr("sparselabel.expected_positives.estimate.MOST_IMAGES", 400)
+    every = estimate(features, observed)
+    monkeypatch.setattr("sparselabel.expected_positives.estimate.MOST_IMAGES", 200)
+    half = estimate(features, observed)
+    assert half.images == 400
+    assert half.expected.tolist() != every.expected.tolist()
 
 
 def test_labels_that_end_at_two_are_not_trusted() -> None:
     features, truth = made_up(400, rate=0.4)
     found = estimate(features, keep_per_image(truth, 2, 0, seed=1))
     assert not found.trusted
-    assert "labels seem to end there" in found.why
+    assert "cannot be known" in found.why
 
 
 def test_what_cannot_be_estimated() -> None:
@@ -231,12 +232,6 @@ def test_what_cannot_be_estimated() -> None:
         estimate(features, one_class)
     with pytest.raises(DataError, match=r"20 labeled .* same features \(7, ...\).*`how=counted`"):
         estimate(np.full_like(features, 7), observed)
-    with pytest.raises(DataError, match=r"24 features hardly vary within a class.*`how=counted`"):
-        estimate(features * np.float32(1e-30), observed)
     features[3, 4] = np.nan
     with pytest.raises(DataError, match=r"feature 4 of image 3 is nan: .*`how=counted`"):
         estimate(features, observed)
-    many = np.full((500, 500), UNKNOWN, dtype=np.int8)
-    np.fill_diagonal(many, POSITIVE)
-    with pytest.raises(DataError, match="500 annotated classes are too many"):
-        estimate(np.zeros((500, 3), dtype=np.float32), many)

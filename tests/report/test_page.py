@@ -1,5 +1,6 @@
 """The page of a report holds what the runs hold."""
 
+import json
 import re
 from pathlib import Path
 
@@ -131,6 +132,27 @@ def test_how_it_was_made(tmp_path: Path, data: Dataset) -> None:
         assert fact in page
     assert "method = &#34;an&#34;" in page
     assert "Written by sparselabel 1.2.3" in page
+
+
+def test_an_estimate_of_k_that_is_not_trusted(tmp_path: Path, data: Dataset) -> None:
+    run = finished(tmp_path / "en", data, "en", WEAK)
+    said = {
+        "how": "auto",
+        "K": 2.4,
+        "interval": [1.5, 4],
+        "trusted": False,
+        "why": "<i>",
+        "images": 4,
+        "classes": [],
+    }
+    run.expected_file.write_text(json.dumps(said))
+    page = page_of(run)
+    assert (
+        "not to be trusted: 2.40 (1.50 – 4.00); &lt;i&gt;. What to do: label 40 random training images"
+        in page
+    )
+    run.expected_file.write_text(json.dumps(said | {"trusted": True}))
+    assert "not to be trusted" not in page_of(run)
 
 
 def test_images_and_maps(tmp_path: Path, data: Dataset) -> None:

@@ -6,23 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 from rich.table import Table
 
-from sparselabel.cli.arguments import FROM_FILE, FromFile
+from sparselabel.cli.arguments import AS_FLAGS, FROM_FILE, FromFile
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.config import Machine, TrainConfig, Views
-from sparselabel.errors import counted
+from sparselabel.errors import counted, spell
 from sparselabel.files import require_file_to_write
 
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Dataset
-    from sparselabel.expected_positives.class_counts import ClassCounts, How
+    from sparselabel.expected_positives.class_counts import ClassCounts
 
 CONFIG, VIEWS = TrainConfig(), Views()
-REMEDY: "dict[How, str]" = {
-    "auto": "label a few dozen random training images completely (`sparselabel review RUN --complete` asks "
-    "for them) and count in them (this command with --how counted --labels TABLE), or give training a "
-    "number of your own, as --settings.expected-positives 2.5",
-    "counted": "label more random training images completely, until the interval is narrow enough for you",
-}
 
 
 def expect(
@@ -107,7 +101,7 @@ def show(counts: "ClassCounts", data: "Dataset") -> None:
     console.print(f"K, classes per image: {counts.per_image:.3f} ({low:.2f} – {high:.2f}){known}")
     console.print(f"{'trusted' if counts.trusted else 'not to be trusted'}: {counts.why}")
     if not counts.trusted:
-        console.print(f"what to do: {REMEDY[counts.how]}")
+        console.print(f"what to do: {spell(counts.remedy, AS_FLAGS)}")
 
 
 def _error(expected: float, real: float) -> str:

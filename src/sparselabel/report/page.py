@@ -156,4 +156,5 @@ def _made(run: ShownRun) -> dict[str, Any]:
         "digests": run.about["data_digest"],
         "versions": run.about.get("versions", {}),
         "config": run.folder.config_file.read_text(encoding="utf-8"),
+        "expected": run.expected,
     }

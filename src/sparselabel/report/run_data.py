@@ -7,7 +7,8 @@ from typing import Any
 
 from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import Dataset
-from sparselabel.errors import ConfigError, RunError, listing, param
+from sparselabel.errors import ConfigError, RunError, listing, param, spell
+from sparselabel.expected_positives.class_counts import ExpectedFile, remedy_of
 from sparselabel.file_formats import read_json_lines
 from sparselabel.report.figures.style import names_of
 from sparselabel.run import EpochRecord, Run, saw_hidden_labels
@@ -31,6 +32,14 @@ class ShownRun:
     def oracle(self) -> bool:
         """Whether its method saw hidden labels."""
         return saw_hidden_labels(self.result, self.config.method)
+
+    @property
+    def expected(self) -> dict[str, Any] | None:
+        """The estimate of K that it was trained with, if it was."""
+        if not self.folder.expected_file.is_file():
+            return None
+        found = read_json(self.folder.expected_file, ExpectedFile, "train again", error=RunError)
+        return {**found, "remedy": spell(remedy_of(found["how"], found["K"], found["interval"]))}
 
     def measured(self, split: str) -> dict[str, Any] | None:
         """The measures of a split at the best epoch."""

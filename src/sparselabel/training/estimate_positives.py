@@ -12,9 +12,8 @@ from sparselabel.data.labels import POSITIVE, Labels
 from sparselabel.distributed import start_fabric
 from sparselabel.errors import ConfigError, param
 from sparselabel.expected_positives.class_counts import ClassCounts, How, read_expected, read_expected_for
-from sparselabel.expected_positives.estimate import ALL_STEPS, MOST_IMAGES, estimate_positives, needs_features
+from sparselabel.expected_positives.estimate import MOST_IMAGES, estimate_positives, needs_features
 from sparselabel.expected_positives.from_complete_labels import complete_labels, counted_positives
-from sparselabel.progress import first_process
 from sparselabel.run import Run
 from sparselabel.training.logger import Log
 from sparselabel.training.network import LazyBackbone
@@ -32,7 +31,7 @@ def new_counts(loaders: PhaseLoaders) -> ClassCounts | None:
     if not is_estimated(config):
         return None
     features = loaders.features("train").numpy() if needs_features(_annotations(data)) else None
-    return loaders.fabric.broadcast(_estimated(features, data, config.seed, loaders.log))
+    return loaders.fabric.broadcast(_estimated(features, data, config.seed))
 
 
 def _annotations(data: Dataset) -> Labels:
@@ -44,12 +43,8 @@ def _annotations(data: Dataset) -> Labels:
     return before if (before == POSITIVE).any() else np.asarray(data.train.observed.values)
 
 
-def _estimated(features: npt.NDArray[np.float32] | None, data: Dataset, seed: int, log: Log) -> ClassCounts:
-    if features is None:  # labels alone take no time
-        counts = estimate_positives(None, _annotations(data), data.classes, seed)
-    else:
-        with log.bar(ALL_STEPS, f"expected positives of {len(data.classes):,} classes") as bar:
-            counts = estimate_positives(features, _annotations(data), data.classes, seed, bar.advance)
+def _estimated(features: npt.NDArray[np.float32] | None, data: Dataset, seed: int) -> ClassCounts:
+    counts = estimate_positives(features, _annotations(data), data.classes, seed)
     return counts.within(np.asarray(data.train.observed.values))
 
 
@@ -112,8 +107,7 @@ def expected_positives(
         raise ConfigError("a table of labels is for counting", *remedies)
     needed = needs_features(_annotations(data))
     features = training_features(data, config, machine or Machine(), quiet) if needed else None
-    log = Log(Run(data.folder), speaks=first_process(), quiet=quiet)
-    return _estimated(features, data, config.seed, log)
+    return _estimated(features, data, config.seed)
 
 
 def training_features(
