@@ -147,10 +147,7 @@ def test_an_estimate_of_k_that_is_not_trusted(tmp_path: Path, data: Dataset) -> 
     }
     run.expected_file.write_text(json.dumps(said))
     page = page_of(run)
-    assert (
-        "not to be trusted: 2.40 (1.50 – 4.00); &lt;i&gt;. What to do: label 40 random training images"
-        in page
-    )
+    assert "trusted: 2.40 (1.50 – 4.00); &lt;i&gt;. What to do: label 40 random training images" in page
     run.expected_file.write_text(json.dumps(said | {"trusted": True}))
     assert "not to be trusted" not in page_of(run)
 
