@@ -9,7 +9,7 @@ from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ConfigError, RunError, listing, param, spell
 from sparselabel.expected_positives.class_counts import ExpectedFile, remedy_of
-from sparselabel.file_formats import read_json_lines
+from sparselabel.file_formats import read_json, read_json_lines
 from sparselabel.report.figures.style import names_of
 from sparselabel.run import EpochRecord, Run, saw_hidden_labels
 
