@@ -465,7 +465,7 @@ class Run:
         """Ask people to confirm or reject suggested labels, on a page that this machine alone can open.
 
         Serves until it is interrupted (Ctrl-C, or a notebook's stop button); returns the file of answers,
-        which ``sparselabel train --answers`` learns from.
+        which ``train(..., answers=FILE)`` learns from.
 
         Parameters
         ----------

@@ -202,8 +202,8 @@ def test_compare(command: Command, captured: Captured) -> None:
     ]
     lines = Path("comparison/table.csv").read_text().splitlines()
     assert lines[1:] == [
-        "an,0.1,8,50.00,25.00,,,0.00,0.00,,,,,75.00,87.50,1,,,0,25.00,25.00",
-        "bce,0.1,,50.00,25.00,,,0.00,0.00,,,,,75.00,87.50,3,,,0,25.00,25.00",
+        "an,0.1,8,50.00,25.00,,,0.00,0.00,,,,,,75.00,87.50,1,,,0,25.00,25.00",
+        "bce,0.1,,50.00,25.00,,,0.00,0.00,,,,,,75.00,87.50,3,,,0,25.00,25.00",
     ]
     assert Path("comparison/table.md").read_text(encoding="utf-8").splitlines()[2] == (
         "| an | 0.1 | 8 | 50.0 | 25.0 ± 0.0 |"

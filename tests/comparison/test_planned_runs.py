@@ -48,14 +48,13 @@ def test_names_that_end_alike_are_written_out() -> None:
 
 
 def test_a_method_chooses_among_the_settings_that_it_has() -> None:
-    words = ("settings.weight", "0.1", "1", "settings.smoothing", "0.1")
+    words = ("settings.weight", "0.1", "1", "settings.smoothing", "0.1", "settings.count-weight", "2")
     assert names(*words, methods=("an", "an-ls", "en+cl", "role")) == [
         "an-seed0",
         "an-ls-smoothing=0.1-seed0",
         "en+cl-weight=0.1-seed0",
         "en+cl-weight=1-seed0",
-        "role-weight=0.1-seed0",
-        "role-weight=1-seed0",
+        "role-count-weight=2-seed0",
     ]
 
 

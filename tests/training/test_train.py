@@ -11,7 +11,9 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import nn
 
+from sparselabel.data.answers import HEADER, as_line
 from sparselabel.data.dataset import Dataset
+from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError, DataError, ModelError, RunError
 from sparselabel.run import Run
 from sparselabel.training.callbacks import Callback
@@ -99,6 +101,19 @@ def test_data_in_memory_to_metrics_and_predictions(data: Dataset, tmp_path: Path
     assert "<html" in run.report().read_text()
     bad = run.predict([np.full((4, 4, 3), 2.5)])[0]
     assert "floats in 0..1" in str(bad.error)
+
+
+def test_answers_of_a_review(data: Dataset, tmp_path: Path) -> None:
+    split = data.split("train")
+    row, column = np.argwhere(np.asarray(split.observed.values) == UNKNOWN)[0]
+    answers = tmp_path / "answers.csv"
+    asked = (str(split.observed.ids[row]), data.classes[column])
+    answers.write_bytes(HEADER + as_line((*asked, "1", "now", "ann")))
+    run = train(data, tmp_path / "run", frozen=True, head={"epochs": 1}, answers=answers, **TINY)
+    assert run.metadata()["answers"] == 1
+    observed = run.data().split("train").observed.values
+    assert observed[row, column] == 1
+    assert (np.asarray(observed) != np.asarray(split.observed.values)).sum() == 1
 
 
 def test_a_run_on_data_in_memory_is_opened_again_with_the_data(data: Dataset, tmp_path: Path) -> None:

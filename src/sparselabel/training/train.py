@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from sparselabel.config import AUTO, HeadPhase, Machine, TrainConfig, configure, load
+from sparselabel.data.answers import with_files
 from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.errors import ConfigError, nearest, param
 from sparselabel.losses.registry import settings_of
@@ -33,6 +34,7 @@ def train(
     scheduler: SchedulerFactory | None = None,
     callbacks: Iterable[Callback] = (),
     loggers: "Iterable[Logger]" = (),
+    answers: str | Path | Iterable[str | Path] = (),
     **settings: Any,
 ) -> Run:
     """Train a classifier and evaluate its best epoch, as ``sparselabel train`` does.
@@ -58,6 +60,8 @@ def train(
         Called while it trains.
     loggers
         Loggers of Lightning Fabric: CSV, TensorBoard, W&B, MLflow.
+    answers
+        The file of answers that ``Run.review`` returns, or several: they add to the observed labels.
     settings
         Everything else that the command has, by name: ``method="pu"``, ``backbone="resnet50"``,
         ``frozen=True``, ``head={"epochs": 5}``, ``devices=2``, ``workers=4``, ``resume=True``; and the
@@ -78,6 +82,8 @@ def train(
     if prepared.temporary is not None:
         _refuse_processes(machine)
         prepared = prepared.keep(Path(f"{out}-data"), handling.force or handling.resume)
+    files = [answers] if isinstance(answers, str | Path) else answers
+    prepared = with_files(prepared, [Path(file) for file in files])
     hooks = Hooks(tuple(callbacks), tuple(loggers), optimizer, scheduler)
     train_run(prepared, chosen, Path(out), machine, handling, backbone=backbone, hooks=hooks)
     return Run(Path(out), prepared if prepared.temporary is not None else None, model)
