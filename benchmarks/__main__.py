@@ -6,7 +6,7 @@ from benchmarks.common import show
 
 NAMES = (
     *("frozen", "tuning", "startup", "role", "ranking", "heatmaps", "patches"),
-    *("coco", "report", "location", "estimator"),
+    *("coco", "report", "location", "estimator", "side_by_side"),
 )
 for name in NAMES:
     show(name, importlib.import_module(f"benchmarks.{name}").main())

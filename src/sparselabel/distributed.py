@@ -67,7 +67,7 @@ class Threshold(NamedTuple):
 
     def selects(self, scores: Tensor, rows: Tensor) -> Tensor:
         """(B, L) Whether rows (B,) with these scores (B, L) are selected."""
-        return (scores > self.score) | ((scores == self.score) & (rows[:, None] <= self.row))
+        return (scores > self.score) | ((scores == self.score) & (rows[..., None] <= self.row))
 
 
 class Chunk(NamedTuple):

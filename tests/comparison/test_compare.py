@@ -103,6 +103,7 @@ def test_keywords_are_settings(tmp_path: Path, data: Dataset, monkeypatch: pytes
         return {"validation": {"value": 0.5, "name": "mAP"}, "test": {"value": 0.25, "name": "mAP"}}
 
     monkeypatch.setattr("sparselabel.training.train_run.train_run", train)
+    monkeypatch.setattr("sparselabel.training.stacked_heads.stack_key", lambda *given: None)  # one by one
     given = {"head": {"epochs": 3}, "smoothing": 0.2, "watch": 1, **HERE}
     found = compare(data, ["an", "an-ls"], out=tmp_path, config=TINY, choose={"head.lr": [0.1, 0.2]}, **given)
     assert [config.settings for config in seen] == [{}, {}, {"smoothing": 0.2}, {"smoothing": 0.2}]

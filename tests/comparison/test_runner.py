@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import timm
+from safetensors.torch import save_file
 
 from sparselabel.comparison.compare import label_counts
-from sparselabel.comparison.grid import Varied, choices
+from sparselabel.comparison.grid import CHOOSE, Varied, choices
 from sparselabel.comparison.planned_runs import Outcome, PlannedRun, RunsCallback, in_comparison, plan_runs
 from sparselabel.comparison.runner import error_file, train_all
 from sparselabel.comparison.summary import Row, rows_of, with_labels
-from sparselabel.config import Handling, HeadPhase, Machine, Preparation, TrainConfig, Views
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, TrainConfig, Views
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.data.prepare import prepare
@@ -24,6 +26,7 @@ from sparselabel.data.scenes import generate as scenes
 from sparselabel.errors import ConfigError, ModelError, ResourceError, RunError, param
 from sparselabel.metrics.imagenet_real import real_metrics
 from sparselabel.recipes import load
+from sparselabel.run import Run
 
 HERE = Machine(accelerator="cpu", workers=0)
 TINY = TrainConfig(
@@ -64,7 +67,7 @@ class Told(RunsCallback):
     def on_skipped(self, finished: int) -> None:
         self.said.append(f"{finished} before")
 
-    def on_start(self, run: PlannedRun) -> None:
+    def on_start(self, run: PlannedRun, others: int = 0) -> None:
         self.said.append(f"begins {run}")
 
     def on_end(self, outcome: Outcome) -> None:
@@ -307,3 +310,24 @@ def test_a_choice_needs_validation(data: Dataset, tmp_path: Path, monkeypatch: p
     assert compare(bare, plan_runs(TINY, ["an"], [0], tmp_path, choices(words[:2])), HERE)[0].test == {
         0: 0.25
     }
+
+
+def test_runs_that_differ_in_seed_and_rate_begin_together(data: Dataset, tmp_path: Path) -> None:
+    weights = tmp_path / "weights.safetensors"
+    save_file(timm.create_model("test_resnet").state_dict(), weights)
+    base = replace(TINY, weights=str(weights), finetune=FinetunePhase(epochs=0))
+    choose = [Varied.of(["head.lr", 0.1, 0.01], CHOOSE)]
+    planned = plan_runs(base, ["an", "ll-r"], [0, 1], tmp_path / "out", choose, label_seeds=[7, 8])
+    groups: list[tuple[str, int | None, int]] = []
+
+    class Groups(RunsCallback):
+        def on_start(self, run: PlannedRun, others: int = 0) -> None:
+            groups.append((run.method, run.label_seed, others))
+
+    outcomes = train_all(data, planned, HERE, Groups())
+    assert [outcome.error for outcome in outcomes] == [None] * 16
+    assert sorted(groups) == [("an", 7, 3), ("an", 8, 3), *[("ll-r", 7, 0)] * 4, *[("ll-r", 8, 0)] * 4]
+    assert [outcome.run.path for outcome in outcomes] == [run.path for run in planned]
+    for run in planned:
+        assert Run(run.path).metadata()["label_seed"] == run.label_seed
+        assert Run(run.path).config().head.lr == run.config.head.lr

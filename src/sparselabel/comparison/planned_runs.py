@@ -188,8 +188,8 @@ class RunsCallback:
     def on_skipped(self, finished: int) -> None:
         """So many runs were finished before."""
 
-    def on_start(self, run: PlannedRun) -> None:
-        """A run begins here (not on a cluster, where nobody knows when)."""
+    def on_start(self, run: PlannedRun, others: int = 0) -> None:
+        """A run begins here, and ``others`` beside it (not on a cluster, where nobody knows when)."""
 
     def on_end(self, outcome: Outcome) -> None:
         """A run is finished or has failed."""

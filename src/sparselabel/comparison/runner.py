@@ -1,4 +1,4 @@
-"""Train the runs of a comparison, one after the other or on a cluster; a failure does not stop the rest."""
+"""Train the runs of a comparison, side by side, one by one or on a cluster; a failure stops no other."""
 
 import os
 import traceback
@@ -110,15 +110,57 @@ def _train_here(
     command: Sequence[str],
     handling: Handling,
 ) -> Iterator[Outcome]:
-    """One run after the other on this machine."""
+    """Runs on this machine: those that can side by side, the others one after the other."""
     # Where one of several processes failed, the others would wait for it in the next run.
     alone = machine.devices == 1 and int(os.environ.get("WORLD_SIZE", "1")) == 1
-    for run in planned:
-        callback.on_start(run)
-        given = (run.config, run.path, machine, handling, command, run.path.name)
-        outcome = outcome_of(run, partial(_trained, run, data, given), alone)
+    for group in _groups(data, planned, machine) if alone else [[run] for run in planned]:
+        callback.on_start(group[0], len(group) - 1)
+        if len(group) > 1:
+            yield from _train_group(data, group, machine, command, handling)
+        else:
+            [run] = group
+            given = (run.config, run.path, machine, handling, command, run.path.name)
+            yield outcome_of(run, partial(_trained, run, data, given), alone)
         give_back_memory()
-        yield outcome
+
+
+def _groups(data: "Dataset", planned: Sequence[PlannedRun], machine: Machine) -> list[list[PlannedRun]]:
+    """The runs in groups to train side by side, in the order of their first runs."""
+    from sparselabel.training.stacked_heads import stack_key
+
+    drawn: dict[tuple[object, ...], Dataset] = {}
+    groups: dict[object, list[PlannedRun]] = {}
+    for run in planned:
+        labels = run.label_seed, run.annotation
+        if labels not in drawn:
+            drawn[labels] = data_of(run, data)
+        key = stack_key(drawn[labels], run.config, run.path, machine)
+        groups.setdefault(run.path if key is None else (key, labels), []).append(run)
+    return list(groups.values())
+
+
+def _train_group(
+    data: "Dataset",
+    group: Sequence[PlannedRun],
+    machine: Machine,
+    command: Sequence[str],
+    handling: Handling,
+) -> Iterator[Outcome]:
+    from sparselabel.training.stacked_heads import train_side_by_side
+
+    by_path = {run.path: run for run in group}
+    runs = [(run.config, run.path) for run in group]
+    ended = train_side_by_side(data_of(group[0], data), runs, machine, handling, command)
+    try:
+        for path, result in ended:
+            yield outcome_of(by_path.pop(path), result)
+    except Exception as error:  # of all that were trained together
+        for run in by_path.values():
+            yield outcome_of(run, partial(_fail, error))
+
+
+def _fail(error: Exception) -> dict[str, Any]:
+    raise error
 
 
 def _trained(run: PlannedRun, data: "Dataset", given: tuple[Any, ...]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from sparselabel.comparison.planned_runs import Outcome, PlannedRun, RunsCallback
-from sparselabel.errors import AS_PYTHON, Spelling
+from sparselabel.errors import AS_PYTHON, Spelling, counted
 from sparselabel.progress import Bar, duration, progress_bar, shows_bars, status_console
 
 
@@ -33,10 +33,11 @@ class RunsDisplay(RunsCallback):
         if finished:
             self._say(f"{finished} of {self._total} runs were finished before")
 
-    def on_start(self, run: PlannedRun) -> None:
-        """A run begins: said only where no bar shows it."""
+    def on_start(self, run: PlannedRun, others: int = 0) -> None:
+        """A run begins, and others beside it: said only where no bar shows it."""
         if not shows_bars(self._console):
-            self._say(f"[{self._before + self._ended + 1}/{self._total}] {run}{self._left()}")
+            beside = f", and {counted(others, 'run')} beside it" if others else ""
+            self._say(f"[{self._before + self._ended + 1}/{self._total}] {run}{beside}{self._left()}")
 
     def on_end(self, outcome: Outcome) -> None:
         """A run is finished, or has failed."""

@@ -13,12 +13,13 @@ their entry losses themselves. ``registry.py`` finds methods by name. A part see
 the data set, the model, the optimizer or the configuration.
 """
 
+import copy
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple, final
+from typing import Literal, NamedTuple, Self, final
 
 import numpy as np
 import torch
@@ -124,12 +125,15 @@ class Layout:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far training is: ``epoch`` of ``epochs``, from 0. The first ``head_epochs`` train only the head."""
+    """How far training is: ``epoch`` of ``epochs``, from 0. The first ``head_epochs`` train only the head.
+
+    ``lr`` is a tensor (R,) where R runs are trained side by side.
+    """
 
     epoch: int
     epochs: int
     head_epochs: int
-    lr: float
+    lr: float | Tensor
 
     @property
     def warmed_up(self) -> bool:
@@ -148,6 +152,8 @@ class Step:
     a part needs it. Labels are on the outputs' device. Keep rows and geometries on the CPU, where memories
     are: reading them from a GPU would synchronize. ``check``: raise if a point or box is in a row or class
     out of range, or of a class labeled absent.
+
+    A step of R runs side by side has rows (R, B), labels and logits (R, B, L), and no padding.
     """
 
     rows: Tensor
@@ -221,7 +227,7 @@ class Needs:
 
 
 EntryLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(logits, target, observed), each (B, L) -> losses (B, L)."""
+"""(logits, target, observed), each (..., L) -> losses (..., L), each entry's from nothing but that entry."""
 
 
 def cross_entropy(logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
@@ -235,7 +241,9 @@ def cross_entropy(logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
 
 
 Reduction = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(losses (B, L), 0 where not valid; valid (B,) bool; counted (B, L) bool) -> scalar over all processes."""
+"""(losses (B, L), 0 where not valid; valid (B,) bool; counted (B, L) bool) -> scalar over all processes.
+
+Those of this module return (R,) for the losses (R, B, L) of runs side by side."""
 
 
 class EntryLosses(NamedTuple):
@@ -251,6 +259,15 @@ class LossPart(nn.Module):
     needs = Needs()
     after_warm_up = False
     """Whether it is 0 until the warm-up is over."""
+    side_by_side = False
+    """Whether it can compute the steps of several runs at once. All that it returns then has their dimension
+    first; it draws no random numbers, and no run changes what another one gets."""
+
+    def stack(self, parts: Sequence[Self]) -> None:
+        """Compute the steps of several runs from now on, with the state of their own ``parts``.
+
+        It is a copy of the first of them, whose settings all have.
+        """
 
     def prepare(self, layout: Layout) -> None:
         """Called once, before training: look at the labels, allocate memories."""
@@ -298,6 +315,8 @@ class LabelLoss(LossPart):
 class TargetLoss(LabelLoss):
     """A target rule and an entry loss: weight × entry loss(logit, target)."""
 
+    side_by_side = True
+
     def __init__(self, rule: TargetRule, entry_loss: EntryLoss) -> None:
         super().__init__()
         self.rule = rule
@@ -327,17 +346,21 @@ def batch_mean(losses: Tensor, valid: Tensor, counted: Tensor | None = None) -> 
 
     Entries with weight 0 count in the divisor.
     """
-    return all_reduce_sum(losses.sum()) / (all_reduce_sum(valid.sum()) * losses.shape[1])
+    return all_reduce_sum(losses.sum((-2, -1))) / (all_reduce_sum(valid.sum(-1)) * losses.shape[-1])
 
 
 def batch_sum(losses: Tensor, valid: Tensor, counted: Tensor) -> Tensor:
     """Sum over the entries, over all processes: what the authors of asl, csl, hill and splc use."""
-    return all_reduce_sum(losses.sum())
+    return all_reduce_sum(losses.sum((-2, -1)))
 
 
 def counted_mean(losses: Tensor, valid: Tensor, counted: Tensor) -> Tensor:
     """Sum over the entries divided by the number of counted ones, over all processes."""
-    return all_reduce_sum(losses.sum()) / all_reduce_sum((counted & valid[:, None]).sum()).clamp(min=1)
+    entries = (counted & valid[..., None]).sum((-2, -1))
+    return all_reduce_sum(losses.sum((-2, -1))) / all_reduce_sum(entries).clamp(min=1)
+
+
+REDUCTIONS: tuple[Reduction, ...] = (batch_mean, batch_sum, counted_mean)
 
 
 def with_other_terms(reduction: Reduction) -> Reduction:
@@ -406,6 +429,23 @@ class ComposedLoss(nn.Module):
             merged = merged | part.needs
         return merged
 
+    @property
+    def side_by_side(self) -> bool:
+        """Whether ``stack`` works with this method."""
+        known = isinstance(self.reduction, ScaledMean) or self.reduction in REDUCTIONS
+        return known and all(part.side_by_side for part in self.parts())
+
+    @staticmethod
+    def stack(methods: "Sequence[ComposedLoss]") -> "ComposedLoss":
+        """One method for the steps of several runs, whose ``methods`` are prepared with the same settings.
+
+        It returns losses (R,). What it remembers is in the methods.
+        """
+        stacked = copy.deepcopy(methods[0])
+        for part, *own in zip(stacked.parts(), *(method.parts() for method in methods), strict=True):
+            part.stack(own)
+        return stacked
+
     def prepare(self, layout: Layout) -> None:
         """Tell every part the labels it will work with."""
         for part in self.parts():
@@ -425,7 +465,7 @@ class ComposedLoss(nn.Module):
         """The losses of a step by name."""
         valid = step.valid
         losses, counted = self.label_loss(step)
-        named = {"labels": self.reduction(losses * valid[:, None], valid, counted)}
+        named = {"labels": self.reduction(losses * valid[..., None], valid, counted)}
         for name, term in self.terms.items():
             named[name] = term(step)
         return named

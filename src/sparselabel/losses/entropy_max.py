@@ -138,6 +138,8 @@ class EntropyMaximization(LabelLoss):
     score, with its gradient, at weight −α.
     """
 
+    side_by_side = True
+
     def __init__(
         self, entropy_weight: float, soft_labels: SoftLabels | None = None, soft_weight: float = 1.0
     ) -> None:

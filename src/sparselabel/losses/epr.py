@@ -26,12 +26,14 @@ from sparselabel.losses.target_rules import positive_targets
 
 def count_penalty(scores: Tensor, valid: Tensor, expected: float) -> Tensor:
     """((k̂ − k)/L)² of Cole 2021 eq. 10; k̂ is the mean sum of an image's ``scores`` (B, L)."""
-    predicted = all_reduce_sum((scores * valid[:, None]).sum()) / all_reduce_sum(valid.sum())
-    return ((predicted - expected) / scores.shape[1]) ** 2
+    predicted = all_reduce_sum((scores * valid[..., None]).sum((-2, -1))) / all_reduce_sum(valid.sum(-1))
+    return ((predicted - expected) / scores.shape[-1]) ** 2
 
 
 class CountPenalty(LossPart):
     """Pulls the batch's number of predicted positives to the expected one, K (Cole 2021 §5.3)."""
+
+    side_by_side = True
 
     def __init__(self, expected: Expected, weight: float = 1.0) -> None:
         super().__init__()
@@ -50,6 +52,8 @@ class CountPenalty(LossPart):
 
 class PositivesOnly(TargetRule):
     """Unknown labels are left out, whatever else is known: the first half of EPR (Cole 2021 §5.3)."""
+
+    side_by_side = True
 
     def __init__(self, positive_weight: float = 1.0) -> None:
         super().__init__()

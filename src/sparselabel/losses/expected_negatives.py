@@ -68,12 +68,18 @@ class ExpectedLabels(LossPart):
 
     threshold_score: Tensor
     threshold_row: Tensor
+    side_by_side = True
 
     def __init__(self, scores: RunningScores, expected: Expected) -> None:
         super().__init__()
         self.scores = scores
         self.expected = checked_counts(expected)
         self._current_epoch = 0
+        self._of_runs: Sequence[ExpectedLabels] = ()
+
+    def stack(self, parts: Sequence["ExpectedLabels"]) -> None:
+        """Take the thresholds of the runs: each selects among its own scores."""
+        self._of_runs = parts
 
     def prepare(self, layout: Layout) -> None:
         """Count the observed labels of every class."""
@@ -87,7 +93,13 @@ class ExpectedLabels(LossPart):
     def begin_epoch(self, progress: Progress) -> None:
         """Select the expected positives of this epoch."""
         self._current_epoch = progress.epoch
-        if progress.epoch > 0:
+        if self._of_runs:
+            for part in self._of_runs:
+                part.begin_epoch(progress)
+            thresholds = [Threshold(part.threshold_score, part.threshold_row) for part in self._of_runs]
+            score, row = (torch.stack(values)[:, None] for values in zip(*thresholds, strict=True))
+            self._set_threshold(Threshold(score, row))  # (R, 1, L)
+        elif progress.epoch > 0:
             self._set_threshold(topk_per_class(self._candidate_chunks, self.num_to_select, self.layout.total))
 
     def forward(self, step: Step) -> Tensor:
@@ -114,6 +126,8 @@ class ExpectedLabels(LossPart):
 class ExpectedNegative(TargetRule):
     """Unknown is negative, but expected positives are left out (Verelst 2023 eq. 5)."""
 
+    side_by_side = True
+
     def __init__(self, expected: ExpectedLabels) -> None:
         super().__init__()
         self.expected = expected
@@ -126,6 +140,8 @@ class ExpectedNegative(TargetRule):
 
 class ExpectedPositive(TargetRule):
     """Unknown is negative, but expected positives are positive (Verelst 2023 §4.2, L_EP)."""
+
+    side_by_side = True
 
     def __init__(self, expected: ExpectedLabels) -> None:
         super().__init__()

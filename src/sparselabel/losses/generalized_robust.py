@@ -49,6 +49,7 @@ class GeneralizedRobust(LabelLoss):
     """
 
     needs = Needs(epochs=True)
+    side_by_side = True
 
     def __init__(
         self,

@@ -30,6 +30,8 @@ class ConfidentPositive(TargetRule):
     Verelst 2023 supplement table B.1, "BCE + pseudo label"; that paper gives no threshold, .6 is ours.
     """
 
+    side_by_side = True
+
     def __init__(self, scores: RunningScores, threshold: float = 0.6) -> None:
         super().__init__()
         self.scores = scores
@@ -49,6 +51,8 @@ class ConfidentNow(TargetRule):
 
     From epoch ``first`` (counted from 0) on; before, scores mean little (Zhang et al. 2021, SPLC).
     """
+
+    side_by_side = True
 
     def __init__(self, threshold: float = 0.6, first: int = 1) -> None:
         super().__init__()

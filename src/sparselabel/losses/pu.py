@@ -36,6 +36,7 @@ class AnnotationLikelihood(LabelLoss):
 
     observed_share: Tensor
     margin: Tensor
+    side_by_side = True
 
     def __init__(
         self, expected: Expected, unknown_weight: float, entropy_weight: float, margin: float

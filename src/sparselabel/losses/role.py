@@ -14,6 +14,7 @@ The terms fall by a tenth each, so only those are replayed that rounding does no
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -37,7 +38,7 @@ from sparselabel.losses.base import (
     cross_entropy,
 )
 from sparselabel.losses.epr import CountPenalty
-from sparselabel.losses.memory.row_store import make_row_store
+from sparselabel.losses.memory.row_store import make_row_store, stack_row_stores
 from sparselabel.losses.registry import register
 from sparselabel.losses.setting_checks import Expected, checked_count, not_negative
 
@@ -83,13 +84,19 @@ def uniform_draws(seed: int, rows: Tensor, classes: int) -> Tensor:
 
 
 def estimates_gradient(
-    logits: Tensor, scores: Tensor, observed: Tensor, *, size: float, surplus: float, positive_weight: float
+    logits: Tensor,
+    scores: Tensor,
+    observed: Tensor,
+    *,
+    size: float,
+    surplus: float | Tensor,
+    positive_weight: float,
 ) -> Tensor:
     """(b, L) The gradient for φ of its side of ROLE: ½[(ỹ−f) + w₊·[z=1]·(ỹ−1)]/(B·L) + ½·dR_k/dφ.
 
     ``size`` is B, the rows of the batch in all processes, and ``surplus`` is λ·(k̂−k).
     """
-    classes = logits.shape[1]
+    classes = logits.shape[-1]
     beliefs, doubts = logits.sigmoid(), (-logits).sigmoid()
     pull = beliefs - scores - positive_weight * (observed == POSITIVE).to(logits.dtype) * doubts
     return (pull / 2 + surplus / classes * (beliefs * doubts)) / (size * classes)
@@ -100,12 +107,14 @@ class Clock(Memory):
 
     ``touched`` (n,) is the step of a row's last touch, 0 for never. Column t of the table is what
     step t does to a row without gradient: η·√(1−β₂ᵗ)/(1−β₁ᵗ), ε·√(1−β₂ᵗ). Steps to come do nothing: 0, 1.
+    Of runs side by side ``touched`` is (R, n) and the table (2, R, steps), as their learning rates differ.
     """
 
     by_row = ("touched",)
 
     def __init__(self, rows: int) -> None:
         self.touched = torch.zeros(rows, dtype=torch.int64)
+        self._of_runs: Sequence[Clock] = ()
         self.restart()
 
     def restart(self) -> None:
@@ -114,19 +123,38 @@ class Clock(Memory):
         self.step = 0
         self._table = _steps_to_come(2 * LONGEST)
 
-    def tick(self, rate: float) -> tuple[float, float]:
+    @staticmethod
+    def stack(clocks: "Sequence[Clock]") -> "Clock":
+        """One clock for runs side by side; their own go along with it."""
+        stacked = Clock(0)
+        stacked.touched = torch.stack([clock.touched for clock in clocks])
+        stacked._table = torch.stack([clock._table for clock in clocks], dim=1)
+        stacked._of_runs = clocks
+        for clock, touched in zip(clocks, stacked.touched, strict=True):
+            clock.touched = touched
+        return stacked
+
+    def tick(self, rate: float | Tensor) -> tuple[float, float]:
         """Count a step of this learning rate; returns 1−β₁ᵗ and √(1−β₂ᵗ)."""
         self.step += 1
-        if self.step + LONGEST + 1 >= self._table.shape[1]:
-            self._table = torch.cat([self._table, _steps_to_come(self._table.shape[1])], dim=1)
+        if self.step + LONGEST + 1 >= self._table.shape[-1]:
+            more = _steps_to_come(self._table.shape[-1])
+            more = more if self._table.ndim == 2 else more[:, None].expand(-1, len(self.touched), -1)
+            self._table = torch.cat([self._table, more], dim=-1)
         first, second = 1 - BETA_1**self.step, math.sqrt(1 - BETA_2**self.step)
-        self._table[0, self.step] = rate * second / first
-        self._table[1, self.step] = EPSILON * second
+        self._table[0, ..., self.step] = rate * second / first
+        self._table[1, ..., self.step] = EPSILON * second
+        for run, clock in enumerate(self._of_runs):
+            clock.step, clock._table = self.step, self._table[:, run]
         return first, second
 
     def after(self, touched: Tensor, steps: int) -> Tensor:
         """(2, b, steps) r and e of the steps that follow ``touched`` (b,); r is 0 for steps to come."""
-        return self._table.unfold(1, steps, 1)[:, touched + 1].mul_(FACTORS[..., :steps])
+        windows = self._table.unfold(-1, steps, 1)
+        if touched.ndim == 1:
+            return windows[:, touched + 1].mul_(FACTORS[..., :steps])
+        runs = torch.arange(len(touched))[:, None]
+        return windows[:, runs, touched + 1].mul_(FACTORS[:, None, :, :steps])
 
     def state(self) -> dict[str, Tensor]:
         """The touches and the table."""
@@ -165,6 +193,7 @@ class LabelEstimates(LossPart):
 
     needs = Needs(lr=True)
     dtype = torch.float32
+    side_by_side = True
 
     def __init__(
         self, expected: float, *, weight: float = 1.0, positive_weight: float = 1.0, rate_factor: float = 10.0
@@ -191,6 +220,11 @@ class LabelEstimates(LossPart):
         width = 3 * self.classes
         self.lines = make_row_store("label-estimates", layout, width, initial, dtype=self.dtype)
 
+    def stack(self, parts: "Sequence[LabelEstimates]") -> None:
+        """Read and move the estimates of the runs."""
+        self.lines = stack_row_stores([part.lines for part in parts])
+        self.clock = Clock.stack([part.clock for part in parts])
+
     def row_stores(self) -> dict[str, Memory]:
         """φ and its moments, and their clock."""
         return {"lines": self.lines, "clock": self.clock}
@@ -202,7 +236,8 @@ class LabelEstimates(LossPart):
             kept, local_index, lines, logits = self._look_up(step.rows)
             logits = logits.to(step.outputs[0].logits.device)
             beliefs = logits.sigmoid()
-            sums = torch.stack((beliefs.new_tensor(len(local_index)), beliefs[kept].sum()))
+            positives = beliefs[kept].sum((-2, -1))
+            sums = torch.stack((torch.full_like(positives, local_index.shape[-1]), positives))
             size, positives = all_reduce_sum(sums).unbind()
             self._current = Current(step, kept, local_index, lines, logits, beliefs, size, positives / size)
         return self._current
@@ -213,20 +248,22 @@ class LabelEstimates(LossPart):
         rate = self.rate_factor * step.progress.lr
         first, second = self.clock.tick(rate)
         kept, lines = current.kept, current.lines
-        logits, mean, square = lines.unbind(1)
+        logits, mean, square = lines.unbind(-2)
+        surplus = self.weight * (current.positives.double() - self.expected)
         gradient = estimates_gradient(
             logits,
             step.outputs[0].logits.detach().to("cpu", self.dtype)[kept].sigmoid(),
             step.observed.cpu()[kept],
-            size=float(current.size),
-            surplus=self.weight * (float(current.positives) - self.expected),
+            size=float(current.size.max()),  # the same in all runs
+            surplus=surplus.to("cpu", self.dtype)[..., None, None],
             positive_weight=self.positive_weight,
         )
         mean.lerp_(gradient, 1 - BETA_1)
         square.mul_(BETA_2).addcmul_(gradient, gradient, value=1 - BETA_2)
-        logits.addcdiv_(mean, square.sqrt().div_(second).add_(EPSILON), value=-rate / first)
-        self.lines.write(current.local_index, lines.flatten(1))
-        self.clock.touched[current.local_index] = self.clock.step
+        motion = mean / square.sqrt().div_(second).add_(EPSILON)
+        logits.sub_(motion.mul_(rate[:, None, None] / first if isinstance(rate, Tensor) else rate / first))
+        self.lines.write(current.local_index, lines.flatten(-2))
+        self.clock.touched.scatter_(-1, current.local_index, self.clock.step)
 
     @torch.no_grad()
     def begin_phase(self) -> None:
@@ -250,23 +287,23 @@ class LabelEstimates(LossPart):
         kept = slice(None) if bool((rows >= 0).all()) else rows >= 0
         local_index = self.layout.local_index(rows[kept])
         lines = self._up_to_date(local_index)
-        logits = torch.zeros(len(rows), self.classes, dtype=self.dtype)
-        logits[kept] = lines[:, 0]
+        logits = torch.zeros(*rows.shape, self.classes, dtype=self.dtype)
+        logits[kept] = lines[..., 0, :]
         return kept, local_index, lines, logits
 
     def _up_to_date(self, local_index: Tensor) -> Tensor:
         """(b, 3, L) A copy of φ, m and v, with the steps since the rows' last touch replayed."""
-        lines = self.lines.read(local_index).view(len(local_index), 3, self.classes)
-        touched = self.clock.touched[local_index]
+        lines = self.lines.read(local_index).view(*local_index.shape, 3, self.classes)
+        touched = self.clock.touched.gather(-1, local_index)
         if not touched.any():  # no momentum yet
             return lines
-        logits, mean, square = lines.unbind(1)
+        logits, mean, square = lines.unbind(-2)
         steps = min(self.clock.step, REPLAYED[self.dtype])
         pulls, floors = self.clock.after(touched, steps).to(self.dtype)
-        inverse = (square.sqrt()[:, None, :] + floors[:, :, None]).reciprocal_()
-        logits.addcmul_(mean, torch.bmm(pulls[:, None, :], inverse)[:, 0], value=-1)
-        decays = BETAS ** (self.clock.step - touched)[:, None]
-        lines[:, 1:].mul_(decays.to(self.dtype)[:, :, None])
+        inverse = (square.sqrt()[..., None, :] + floors[..., None]).reciprocal_()
+        logits.addcmul_(mean, torch.matmul(pulls[..., None, :], inverse)[..., 0, :], value=-1)
+        decays = BETAS ** (self.clock.step - touched)[..., None]
+        lines[..., 1:, :].mul_(decays.to(self.dtype)[..., None])
         return lines
 
 
@@ -280,6 +317,8 @@ class RoleTargets(TargetRule):
     weight·BCE(f, value) = ½[BCE(f, ỹ) + w₊·[z=1]·(−log f)], which is Cole 2021 eq. 11 without its R_k. An
     observed negative is −log(1−f) at full weight (ours; the paper has none).
     """
+
+    side_by_side = True
 
     def __init__(self, beliefs: LabelEstimates) -> None:
         super().__init__()
@@ -297,6 +336,8 @@ class RoleTargets(TargetRule):
 class EstimatesLoss(LossPart):
     """The estimates' side of ROLE, without gradient: ½[BCE(ỹ, f) + w₊·[z=1]·(−log ỹ)] + ½R_k(ỹ)."""
 
+    side_by_side = True
+
     def __init__(self, beliefs: LabelEstimates) -> None:
         super().__init__()
         self.beliefs = beliefs
@@ -309,7 +350,7 @@ class EstimatesLoss(LossPart):
         scores = step.outputs[0].logits.to(logits.dtype).sigmoid()
         losses = F.binary_cross_entropy_with_logits(logits, scores, reduction="none")
         losses -= beliefs.positive_weight * (step.observed == POSITIVE) * F.logsigmoid(logits)
-        mean = all_reduce_sum(losses[current.kept].sum()) / (current.size * beliefs.classes)
+        mean = all_reduce_sum(losses[current.kept].sum((-2, -1))) / (current.size * beliefs.classes)
         deviation = (current.positives - beliefs.expected) / beliefs.classes
         return 0.5 * (mean + beliefs.weight * deviation**2)
 

@@ -1,6 +1,6 @@
 """What methods remember about every image from epoch to epoch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import Layout, LossPart, Memory, Step
-from sparselabel.losses.memory.row_store import RowStore, make_row_store
+from sparselabel.losses.memory.row_store import RowStore, make_row_store, stack_row_stores
 
 
 class RunningScores(LossPart):
@@ -22,6 +22,7 @@ class RunningScores(LossPart):
     """
 
     dtype = torch.float32
+    side_by_side = True
     rows: RowStore
 
     def __init__(self, momentum: float = 0.8) -> None:
@@ -40,6 +41,10 @@ class RunningScores(LossPart):
             "running-scores", layout, classes, start, dtype=self.dtype, dtype_in_file=torch.float16
         )
 
+    def stack(self, parts: Sequence["RunningScores"]) -> None:
+        """Read and write the scores of the runs."""
+        self.rows = stack_row_stores([part.rows for part in parts])
+
     def forward(self, rows: Tensor) -> Tensor:
         """(B, L) float32 The running scores of some rows, on the CPU; padding gives those of any row."""
         return self.rows.read(self.layout.local_index(rows)).to(torch.float32)
@@ -51,7 +56,7 @@ class RunningScores(LossPart):
     def update(self, step: Step) -> None:
         """Move the scores of the step's rows towards what the model said."""
         rows = step.rows.cpu()
-        real = rows >= 0
+        real = slice(None) if bool((rows >= 0).all()) else rows >= 0
         local_index = self.layout.local_index(rows[real])
         scores = torch.sigmoid(step.outputs[0].logits.detach().cpu()[real].to(self.dtype))
         if self.layout.has_negatives:

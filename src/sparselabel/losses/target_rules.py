@@ -32,6 +32,7 @@ class Truth(TargetRule):
     """Oracle: every label is known (Cole 2021 eq. 5); ``smoothing`` ε turns 1 into 1−ε/2 and 0 into ε/2."""
 
     needs = Needs(truth=True)
+    side_by_side = True
 
     def __init__(self, smoothing: float = 0.0) -> None:
         super().__init__()
@@ -47,6 +48,7 @@ class TrueNegatives(TargetRule):
     """Oracle: observed positives and all true negatives; other positives are left out (Cole 2021 eq. 7)."""
 
     needs = Needs(truth=True)
+    side_by_side = True
 
     def forward(self, step: Step) -> Targets:
         """Targets from observed positives and true negatives."""
@@ -60,6 +62,7 @@ class Ignored(TargetRule):
     """
 
     needs = Needs(negatives=True)
+    side_by_side = True
 
     def prepare(self, layout: Layout) -> None:
         """Refuse labels without a single negative."""
@@ -76,6 +79,8 @@ class AssumedNegative(TargetRule):
     """Unknown is negative (Cole 2021 eq. 8); ``smoothing`` ε smooths assumed and positive targets (Cole 2021
     eq. 9).
     """
+
+    side_by_side = True
 
     def __init__(self, smoothing: float = 0.0) -> None:
         super().__init__()
@@ -103,6 +108,7 @@ class WeakNegative(TargetRule):
             raise ConfigError("wan takes either negative_weight or sampled_negatives, not both")
         self.weight = None if weight is None else checked_share("negative_weight", weight)
         self.sampled = sampled
+        self.side_by_side = not sampled
 
     def forward(self, step: Step) -> Targets:
         """Full weight where observed, γ (or the draw) where unknown."""
@@ -112,7 +118,7 @@ class WeakNegative(TargetRule):
             draw = torch.rand_like(value).masked_fill(~unknown, -1)
             chosen = torch.zeros_like(value).scatter_(1, draw.argmax(dim=1, keepdim=True), 1)
             return Targets(value, torch.where(unknown, chosen, 1.0))
-        classes = value.shape[1]
+        classes = value.shape[-1]
         weight = self.weight if self.weight is not None else 1 / max(classes - 1, 1)
         return Targets(value, torch.where(unknown, weight, torch.ones_like(value)))
 

@@ -211,12 +211,14 @@ class CostMeter:
     """Time and memory of a run, from when it is made; one that goes on adds to what it has cost before.
 
     Memory is that of the first process, without its loaders and a GPU's. On Linux it is the run's own peak,
-    elsewhere the process's since it began, which may have trained other runs before.
+    elsewhere the process's since it began, which may have trained other runs before. Runs that are trained
+    side by side share the time: ``shared_by`` so many.
     """
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._began = time.monotonic()
+        self.shared_by = 1
         self._before: CostFile | None = None
         forget_peak()
 
@@ -226,6 +228,6 @@ class CostMeter:
         if self._before is None:  # not earlier: an old run may have been replaced
             nothing: CostFile = {"seconds": 0.0, "peak_memory": 0}
             self._before = read_json(file, CostFile, "remove it") if file.is_file() else nothing
-        seconds = self._before["seconds"] + time.monotonic() - self._began
+        seconds = self._before["seconds"] + (time.monotonic() - self._began) / self.shared_by
         most = max(self._before["peak_memory"], peak_memory())
         write_json(file, {"seconds": round(seconds, 2), "peak_memory": most})

@@ -42,7 +42,8 @@ class PhaseLoaders:
     fabric: "Fabric"
     workers: int
     log: Log
-    _features: dict[tuple[str, bool], Tensor] = field(default_factory=dict)
+    _features: dict[Path, Tensor] = field(default_factory=dict)
+    _files: dict[tuple[str, bool], Path] = field(default_factory=dict)
     _evaluation: dict[str, Loader] = field(default_factory=dict)
     _said_colors: bool = False
 
@@ -95,9 +96,10 @@ class PhaseLoaders:
         return file.exists() or bool(features_elsewhere(file, self.data.split(split)))
 
     def _file(self, split: str, cells: bool) -> Path:
-        return features_file(
-            self.data.split(split), self.data.features_folder, self.config, self.test_view, cells
-        )
+        if (split, cells) not in self._files:  # images and weights are hashed for it
+            part, folder = self.data.split(split), self.data.features_folder
+            self._files[split, cells] = features_file(part, folder, self.config, self.test_view, cells)
+        return self._files[split, cells]
 
     def grid(self) -> tuple[int, int]:
         """Cells of the model's maps, down and across; stored ones tell without the backbone."""
@@ -115,8 +117,9 @@ class PhaseLoaders:
         return self._features_of(split, self._of_cells(split))
 
     def _features_of(self, split: str, cells: bool) -> Tensor:
-        if (split, cells) not in self._features:
-            prepared_split, file = self.data.split(split), self._file(split, cells)
+        file = self._file(split, cells)
+        if file not in self._features:
+            prepared_split = self.data.split(split)
             if self.fabric.is_global_zero and not file.exists():
                 gather_features(file, prepared_split)
             if not self.fabric.broadcast(file.exists()):
@@ -127,8 +130,12 @@ class PhaseLoaders:
                     compute_features(
                         file, prepared_split, view, backbone, fabric, workers, bar.advance, cells
                     )
-            self._features[split, cells] = torch.from_numpy(read_features(file, cells))
-        return self._features[split, cells]
+            self._features[file] = torch.from_numpy(read_features(file, cells))
+        return self._features[file]
+
+    def share_features(self, other: "PhaseLoaders") -> None:
+        """Hold the stored features of another run, and share with it what is read from now on."""
+        self._features = other._features
 
     def training(self, phase: str, views: int, strong_views: int = 0, with_geometry: bool = False) -> Loader:
         """Inputs to train on: drawn anew in every epoch, unless they are stored.

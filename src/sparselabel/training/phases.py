@@ -90,14 +90,7 @@ class Stage:
             if self.scheduler is not None:
                 yield self.optimizer.param_groups[0]["lr"], batch
                 continue
-            lr = lr_at(self.phase, first + number, steps)
-            beta = momentum_at(self.phase, first + number, steps)
-            for group in self.optimizer.param_groups:
-                group["lr"] = lr * group.get(MULTIPLE, 1.0)
-                if beta is not None:
-                    adam = "betas" in group
-                    group.update({"betas": (beta, group["betas"][1])} if adam else {"momentum": beta})
-            yield lr, batch
+            yield set_rate(self.optimizer, self.phase, first + number, steps), batch
 
     def forward(self, views: Tensor, needs: Needs) -> tuple[Output, Backward]:
         """The model's output for a step's views, and the function that runs backward.
@@ -164,6 +157,18 @@ def make_optimizer(
             return torch.optim.AdamW(parameters, **common)
         case "sgd":
             return torch.optim.SGD(parameters, momentum=0.9, **common)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, phase: Phase, step: int, steps: int) -> float:
+    """Set learning rate and momentum for a step of the phase's ``steps``; returns the rate."""
+    lr = lr_at(phase, step, steps)
+    beta = momentum_at(phase, step, steps)
+    for group in optimizer.param_groups:
+        group["lr"] = lr * group.get(MULTIPLE, 1.0)
+        if beta is not None:
+            adam = "betas" in group
+            group.update({"betas": (beta, group["betas"][1])} if adam else {"momentum": beta})
+    return lr
 
 
 def diverged(config: TrainConfig, phase: str, sign: str) -> RunError:

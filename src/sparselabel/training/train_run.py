@@ -85,6 +85,34 @@ def train_run(
     A run of a comparison has a ``title``: all it shows is a progress bar with that name. ``backbone`` is the
     configuration's, if it is made already. ``hooks`` are what Python adds.
     """
+    trainer = begin_run(data, config, out, machine, handling, command, title, backbone, hooks)
+    if trainer is None:
+        return Run(out).result()
+    with default_precision(trainer.config.precision):
+        result = finish(trainer, trainer.train())
+    for callback in trainer.hooks.callbacks:
+        callback.on_fit_end(trainer.run)
+    for logger in trainer.hooks.loggers:
+        logger.finalize("success")
+    return result
+
+
+def begin_run(
+    data: Dataset,
+    config: TrainConfig,
+    out: Path,
+    machine: Machine | None = None,
+    handling: Handling | None = None,
+    command: Sequence[str] = (),
+    title: str = "",
+    backbone: Backbone | None = None,
+    hooks: Hooks | None = None,
+    beside: Trainer | None = None,
+) -> Trainer | None:
+    """All that comes before the first epoch; None if the run is finished already.
+
+    ``beside`` is a run on the same stored features: it shares them and the backbone.
+    """
     machine, handling, hooks = machine or Machine(), handling or Handling(), hooks or Hooks()
     require_folder_to_write(out)
     run = Run(out)
@@ -104,13 +132,15 @@ def train_run(
     goes_on = run.goes_on(config, metadata, resume=handling.resume, force=handling.force)
     if goes_on and run.finished:
         log.say(f"{out} is finished already")
-        return run.result()
+        return None
     newest = newest_checkpoint(run.checkpoints) if goes_on and fabric.is_global_zero else None
     if newest is not None:  # other numbers of processes were tried since, and got to no checkpoint
         remove_old_files(run.checkpoints, newest.processes)
     fabric.barrier()
-    lazy = LazyBackbone(config, backbone)
+    lazy = LazyBackbone(config, backbone) if beside is None else beside.backbone
     trainer = Trainer(data, config, run, log, fabric, machine, lazy, hooks=hooks)
+    if beside is not None:
+        trainer.loaders.share_features(beside.loaders)
     with default_precision(config.precision):
         # What cannot work is found before a folder is made, or an old run replaced.
         if not goes_on:
@@ -136,12 +166,7 @@ def train_run(
 
         take_prior(trainer.method, _prior_of_run(trainer, train_before))
         say_where(trainer.method, machine, log)
-        result = finish(trainer, trainer.train())
-    for callback in hooks.callbacks:
-        callback.on_fit_end(run)
-    for logger in hooks.loggers:
-        logger.finalize("success")
-    return result
+    return trainer
 
 
 def _prior_of_run(trainer: Trainer, train: Callable[[TrainConfig, Path], object]) -> tuple[float, ...] | None:

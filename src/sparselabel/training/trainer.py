@@ -121,19 +121,7 @@ class Trainer:
                 stage = self.stage(name, state.phase_began, newest)
                 for epoch in range(state.epochs, state.phase_began + phase.epochs):
                     losses, histogram = self.train_epoch(stage, epoch, bar)
-                    validation = self.validate(stage)
-                    state = after_epoch(state, stage, epoch, validation)
-                    self.watched.keep(name, epoch + 1, stage.eval_module, self.method)
-                    record = {
-                        "epoch": epoch + 1,  # what people see counts from 1
-                        "phase": name,
-                        "losses": losses,
-                        "validation": validation,
-                        "hidden_positives": histogram,
-                    }
-                    self.log.epoch(record, self.waiting_terms(stage, epoch))
-                    for callback in self.hooks.callbacks:
-                        callback.on_epoch_end(self, record)
+                    state = self.end_epoch(stage, state, losses, histogram, self.validate(stage))
                     # Last: after a crash, epochs that are logged but not in a checkpoint are trained again.
                     self.save(stage, state)
                     if self.should_stop:
@@ -162,10 +150,37 @@ class Trainer:
                 callback.on_step_end(self, losses)
             bar.advance()
         means = {name: float(value) / stage.steps_per_epoch for name, value in sums.items()}
+        self.refuse_diverged(stage, epoch, means)
+        return means, histogram.take() if self.truth_known else None
+
+    def refuse_diverged(self, stage: Stage, epoch: int, means: dict[str, float]) -> None:
+        """Raise if a mean loss of the epoch is no number."""
         for name, mean in means.items():
             if not math.isfinite(mean):
                 raise diverged(self.config, stage.name, f"the loss {name!r} of epoch {epoch + 1} is {mean}")
-        return means, histogram.take() if self.truth_known else None
+
+    def end_epoch(
+        self,
+        stage: Stage,
+        state: TrainingState,
+        losses: dict[str, float],
+        histogram: list[int] | None,
+        validation: dict[str, Any] | None,
+    ) -> TrainingState:
+        """Log an epoch; returns the state after it."""
+        state = after_epoch(state, stage, state.epochs, validation)
+        self.watched.keep(stage.name, state.epochs, stage.eval_module, self.method)
+        record = {
+            "epoch": state.epochs,  # what people see counts from 1
+            "phase": stage.name,
+            "losses": losses,
+            "validation": validation,
+            "hidden_positives": histogram,
+        }
+        self.log.epoch(record, self.waiting_terms(stage, state.epochs - 1))
+        for callback in self.hooks.callbacks:
+            callback.on_epoch_end(self, record)
+        return state
 
     def train_step(self, stage: Stage, batch: Batch, progress: Progress) -> tuple[Step, dict[str, Tensor]]:
         """One optimizer step, then ``method.update``."""

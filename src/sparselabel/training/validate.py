@@ -28,7 +28,11 @@ def scores_of(module: nn.Module, loaders: PhaseLoaders, phase: str, split: str) 
         shard=fabric.global_rank,
         shards=fabric.world_size,
     )
-    scores = all_reduce_sum(scores)
+    return finite_scores(all_reduce_sum(scores), loaders, phase, split)
+
+
+def finite_scores(scores: Tensor, loaders: PhaseLoaders, phase: str, split: str) -> Tensor:
+    """The scores of a split; raises if some are no numbers."""
     if not bool(scores.isfinite().all()):
         raise diverged(loaders.config, phase, f"scores of split {split!r} are not finite")
     return scores

@@ -17,7 +17,7 @@ processes is safe.
 
 import os
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -114,6 +114,10 @@ class RamRowStore(RowStore):
         """Hold what ``source`` returns for every row."""
         self._values = self._filled(source)
 
+    def move_to(self, values: Tensor) -> None:
+        """Keep the rows in ``values`` (rows, width) from now on, which others may see and write to."""
+        self._values = values.copy_(self._held())
+
     def _held(self) -> Tensor:
         if self._values is None:
             self._values = self._filled(self.initial)
@@ -124,6 +128,36 @@ class RamRowStore(RowStore):
         for local_index in self.chunks():
             values[local_index] = source(local_index).to(self.dtype)
         return values
+
+
+class StackedRowStore(RowStore):
+    """The rows of several runs in one tensor, found by an index (R, B); their own stores are views of it."""
+
+    def __init__(self, stores: Sequence[RamRowStore]) -> None:
+        first = stores[0]
+        super().__init__(first.rows, first.width, first.initial, first.dtype)
+        held = torch.empty(len(stores), self.rows, self.width, dtype=self.dtype)
+        for store, values in zip(stores, held, strict=True):
+            store.move_to(values)
+        self._values = held.view(-1, self.width)
+        self._first_rows = self.rows * torch.arange(len(stores))[:, None]
+
+    def read(self, local_index: Tensor) -> Tensor:
+        """(R, B, width) A copy of the lines at ``local_index`` (R, B) of each run."""
+        lines = self._values.index_select(0, (self._first_rows + local_index).flatten())
+        return lines.view(*local_index.shape, self.width)
+
+    def write(self, local_index: Tensor, values: Tensor) -> None:
+        """Replace the lines at ``local_index`` (R, B) of each run by ``values`` (R, B, width)."""
+        self._values.numpy()[(self._first_rows + local_index).numpy()] = values.to(self.dtype).numpy()
+
+
+def stack_row_stores(stores: Sequence[RowStore]) -> StackedRowStore:
+    """One store for the rows of several runs, which must be in RAM."""
+    in_ram = [store for store in stores if isinstance(store, RamRowStore)]
+    if len(in_ram) < len(stores):
+        raise TypeError("rows in a file cannot be stacked")
+    return StackedRowStore(in_ram)
 
 
 HEADER_BYTES = 4096  # one disk block, so that rows lie well; its first bytes name the file
