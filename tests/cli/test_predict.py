@@ -14,7 +14,7 @@ from tests.inference.stub import class_thresholds, paint, predictor
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Four images, one broken, and a run that sees their colors."""
 
-    def load(run: Path, precision: float | None = None, threshold: float | None = None) -> Any:
+    def load(run: Path, precision: float | None, threshold: float | None, engine: str) -> Any:
         chosen = class_thresholds(0.5, 0.5, NEVER).thresholds(precision, threshold)
         return predictor(*chosen.tolist())
 
