@@ -247,7 +247,8 @@ def show(measured: dict[str, Any]) -> None:
             contain = " (they contain the observed ones)" if who == "estimates" else ""
             table.add_row(f"all training labels: mAP of the {who}{contain}", f"{100 * value:.2f}")
     console.print(table)
-    console.print(f"scored by {measured['engine']}")
+    if "engine" in measured:  # evaluations of older versions do not say
+        console.print(f"scored by {measured['engine']}")
     _show_classes(measured, located)
 
 
