@@ -1,7 +1,10 @@
 """Engines say what PyTorch says, are chosen in order, kept in a bounded cache, and give way to PyTorch."""
 
 import copy
+import ctypes
+import gc
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -175,6 +178,26 @@ def test_the_cache_is_bounded_and_may_be_missing(cache: Path, monkeypatch: pytes
     network = CompiledNetwork(CellFeatures(backbone), "openvino")
     network(views(size=96))
     assert network.engine == "openvino"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sigaltstack is looked at as glibc has it")
+def test_openvino_leaves_no_signal_stack_behind() -> None:
+    backbone = model("test_resnet", "linear").backbone
+    before = _signal_stack()
+    first, second = (CompiledNetwork(CellFeatures(backbone), "openvino") for _ in range(2))
+    first(views())
+    second(views())
+    del first
+    assert _signal_stack() == before
+    del second
+    gc.collect()
+    assert _signal_stack() == before
+
+
+def _signal_stack() -> tuple[int | None, int]:
+    found = engines._SignalStack()
+    ctypes.CDLL(None).sigaltstack(None, ctypes.byref(found))
+    return found.start, found.size
 
 
 def test_a_module_of_somebody_else_is_not_kept(cache: Path) -> None:

@@ -4,11 +4,13 @@ A network is converted for an engine once and kept in a cache by its weights and
 used, it and PyTorch see the same images: where they differ, PyTorch goes on alone, and a warning says so.
 """
 
+import ctypes
 import hashlib
 import importlib.util
 import logging
 import os
 import shutil
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -252,13 +254,38 @@ def _load_openvino(file: Path) -> Inference:
     }
     core = openvino.Core()
     core.set_property({"ENABLE_MMAP": False})  # the file may go while the network is used
-    compiled = core.compile_model(core.read_model(file), "CPU", options)
+    with _signal_stack_kept():
+        compiled = core.compile_model(core.read_model(file), "CPU", options)
 
     def run(inputs: npt.NDArray[Any]) -> Arrays:
-        found = compiled(np.ascontiguousarray(inputs), share_inputs=True)
+        with _signal_stack_kept():
+            found = compiled(np.ascontiguousarray(inputs), share_inputs=True)
         return tuple(found[number] for number in range(len(compiled.outputs)))
 
     return run
+
+
+class _SignalStack(ctypes.Structure):
+    """``stack_t`` of glibc's signal.h: where this thread handles signals."""
+
+    _fields_ = (("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
+
+
+@contextmanager
+def _signal_stack_kept() -> Iterator[None]:
+    """Take back the thread's signal stack, which OpenVINO replaces by one that goes with its network.
+
+    The next signal that Python handles, as when a process of a loader ends, would end the program.
+    """
+    if not sys.platform.startswith("linux"):
+        yield
+        return
+    system, before = ctypes.CDLL(None), _SignalStack()
+    system.sigaltstack(None, ctypes.byref(before))
+    try:
+        yield
+    finally:
+        system.sigaltstack(ctypes.byref(before), None)
 
 
 def _convert_onnx(module: nn.Module, example: Tensor, file: Path) -> None:
