@@ -201,7 +201,7 @@ def _signal_stack() -> tuple[int | None, int]:
 
 
 def test_a_module_of_somebody_else_is_not_kept(cache: Path) -> None:
-    backbone, _ = own_backbone(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), 64)
+    backbone = own_backbone(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), 64, 7).backbone
     network = CompiledNetwork(CellFeatures(backbone), "openvino")
     network(views())
     assert network.engine == "openvino"
