@@ -82,7 +82,9 @@ def ours(method: str, data: Dataset, features: dict[str, torch.Tensor], out: Pat
         patch.object(Trainer, "train", timed),
         patch("sparselabel.training.train_run.finish", lambda trainer, state: {}),
     ):
-        train_run(data, config, out, Machine(accelerator="cpu", workers=0), Handling(quiet=True))
+        train_run(
+            data, config, out, Machine(accelerator="cpu", workers=0, engine="torch"), Handling(quiet=True)
+        )
     return seconds[0]
 
 

@@ -70,7 +70,7 @@ def rounds(
 ) -> Iterator[tuple[str, float, int]]:
     """For one seed: name, test mAP and yeses, before and after the answers that each order asks for."""
     seen = sparse(data, config.seed)
-    machine, handling = Machine(workers=0, accelerator="cpu"), Handling(quiet=True)
+    machine, handling = Machine(workers=0, accelerator="cpu", engine="torch"), Handling(quiet=True)
 
     def trained(name: str, data: Dataset, config: TrainConfig = config) -> float:
         result = train_run(data, config, folder / name, machine, handling)

@@ -1,6 +1,8 @@
 """What several tests use: the numbers of the authors' programs."""
 
 import json
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import pytest
 # A busy machine must not fail a test: how long things take is a matter of benchmarks.
 hypothesis.settings.register_profile("no deadline", deadline=None)
 hypothesis.settings.load_profile("no deadline")
+
+os.environ["SPARSELABEL_CACHE"] = tempfile.mkdtemp()  # not that of whoever runs the tests
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -156,6 +156,10 @@ class DataWarning(_Message, UserWarning):
     """Data that can be used but may not be what was meant."""
 
 
+class ModelWarning(_Message, UserWarning):
+    """A model that is run otherwise than was asked for."""
+
+
 def listing(items: Iterable[object], most: int = 10) -> str:
     """Items for an error message: all when few, else the first and how many more there are."""
     names = [str(item) for item in items]

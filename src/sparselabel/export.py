@@ -10,10 +10,8 @@ Class names, thresholds and what they rest on go with it as text.
 import importlib.util
 import io
 import json
-import logging
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,8 @@ from sparselabel.data.transforms import View
 from sparselabel.errors import ConfigError, ModelError, ResourceError, RunError, command, param
 from sparselabel.files import named, require_file_to_write
 from sparselabel.inference.class_thresholds import ClassThresholds, load_class_thresholds
-from sparselabel.inference.scorer import cells_of, evaluation_view, load_classifier
+from sparselabel.inference.engine import TORCH, without_remarks
+from sparselabel.inference.scorer import cells_of, evaluation_view, load_classifier, load_scorer
 from sparselabel.metrics.calibration import Floats
 from sparselabel.metrics.thresholds import NEVER
 from sparselabel.models.classifier import Classifier
@@ -185,7 +184,7 @@ def export_run(
     partial = out.with_name(f"{out.stem}.partial{out.suffix}")
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with _without_remarks():
+        with without_remarks():
             write = _write_onnx if out.suffix.lower() == ".onnx" else _write_program
             with named(out):
                 write(module, about, partial)
@@ -222,20 +221,6 @@ def checked_export(
 
     about = export_run(run, out, precision=precision, threshold=threshold, check=check)
     return about, largest
-
-
-@contextmanager
-def _without_remarks() -> Iterator[None]:
-    """Torch's exporter and ONNX's optimizer remark on their own inside, once for every layer."""
-    optimizer = logging.getLogger("onnxscript.optimizer")
-    level = optimizer.level
-    optimizer.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        optimizer.setLevel(level)
 
 
 def _example(module: Exported) -> tuple[tuple[Tensor], dict[str, Any]]:
@@ -297,17 +282,18 @@ SIZES = ((1, 0.75, 1.25), (3, 1.0, 1.0))
 
 
 def largest_difference(run: Run, file: Path) -> float | None:
-    """The largest difference of a score, on random images; None without onnxruntime."""
+    """The largest difference of a score from the run's own, on random images; None without onnxruntime."""
     if file.suffix.lower() == ".onnx" and importlib.util.find_spec("onnxruntime") is None:
         return None
-    module, _ = exported(run)
+    scorer, view = load_scorer(run, "cpu", TORCH), evaluation_view(run.config())
+    calibration, center = load_class_thresholds(run).calibration, None if view.squash else view.center
     random = np.random.default_rng(0)
     apart = 0.0
     for count, down, across in SIZES:
-        shape = (count, round(down * module.size), round(across * module.size), 3)
+        shape = (count, round(down * view.size), round(across * view.size), 3)
         images = random.integers(0, 256, shape, dtype=np.uint8)
-        with torch.inference_mode():
-            ours = module(torch.from_numpy(images))[0].numpy()
+        logits = scorer(seen(torch.from_numpy(images), view.size, center)).logits
+        ours = calibration(logits.double().numpy())
         apart = max(apart, float(np.abs(_scores(file, images) - ours).max()))
     return apart
 

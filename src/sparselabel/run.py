@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, Self, TypedDict
 
 from sparselabel import config as configuration
-from sparselabel.config import TrainConfig
+from sparselabel.config import Engine, TrainConfig
 from sparselabel.errors import ConfigError, RunError, command, counted, param
 from sparselabel.file_formats import read_json, reading
 from sparselabel.files import BRING_BACK, TemporaryFolder, write_json
@@ -74,6 +74,7 @@ class Metadata(TypedDict):
     label_seed: NotRequired[Count | None]
     command: NotRequired[list[str]]
     versions: NotRequired[dict[str, str]]
+    engine: NotRequired[Engine]
 
 
 class Measured(TypedDict):

@@ -14,7 +14,7 @@ from tests.inference.stub import class_thresholds, paint, predictor
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Four images, one broken, and a run that sees their colors."""
 
-    def load(run: Path, precision: float | None = None, threshold: float | None = None) -> Any:
+    def load(run: Path, precision: float | None, threshold: float | None, engine: str) -> Any:
         chosen = class_thresholds(0.5, 0.5, NEVER).thresholds(precision, threshold)
         return predictor(*chosen.tolist())
 
@@ -41,7 +41,7 @@ def test_predict_a_folder(command: Command, photos: Path) -> None:
     assert lines[0] == "predicting ..."
     assert lines[1].startswith("skipped: photos/3.png cannot be read as an image")
     assert lines[2:] == [
-        "tags.csv: 3 images, 4 labels (1.33 per image); 1 image could not be read",
+        "tags.csv: 3 images, 4 labels (1.33 per image), by torch; 1 image could not be read",
         "never predicted, as no score reaches precision 0.9: a/b",
     ]
     assert command("predict", "run", "photos", "--out", "tags.csv") == 1

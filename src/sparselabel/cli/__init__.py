@@ -34,7 +34,14 @@ from sparselabel.cli import (
 from sparselabel.cli import prepare as prepare_exports
 from sparselabel.cli.arguments import AS_FLAGS, note_flags, refuse_fractions, take_file
 from sparselabel.cli.help import HELP_FLAGS, ShortHelp, explained
-from sparselabel.errors import DISK_FULL, ConfigError, DataWarning, SparselabelError, is_out_of_memory
+from sparselabel.errors import (
+    DISK_FULL,
+    ConfigError,
+    DataWarning,
+    ModelWarning,
+    SparselabelError,
+    is_out_of_memory,
+)
 
 app = App(
     name="sparselabel",
@@ -135,7 +142,7 @@ def _say(kind: str, text: str) -> None:
 
 
 def _say_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
-    if isinstance(message, DataWarning):
+    if isinstance(message, DataWarning | ModelWarning):
         _say("warning", message.render(AS_FLAGS))
     elif issubclass(category, UserWarning):
         _say("note", f"{category.__name__}: {message}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.table import Table
 
 from sparselabel.cli.terminal import names_first, plain_console, progress
-from sparselabel.config import Machine, TrainConfig
+from sparselabel.config import Engine, Machine, TrainConfig
 from sparselabel.errors import ConfigError, counted, listing, param
 from sparselabel.files import require_folder_to_write
 from sparselabel.progress import status_console
@@ -101,6 +101,7 @@ def evaluate(
     coupled: bool = False,
     json: bool = False,
     workers: int = Machine().workers,
+    engine: Engine = "auto",
 ) -> None:
     """Measure a trained classifier on a split; scores and measures are kept in the run.
 
@@ -133,6 +134,8 @@ def evaluate(
         Print JSON instead of tables.
     workers
         Processes that load images.
+    engine
+        What runs the network on a CPU; auto takes the first that is installed, and torch for few images.
     """
     if (run is None) == (pretrained is None):
         raise ConfigError(
@@ -158,7 +161,13 @@ def evaluate(
                 )
         with progress(images, f"scoring {split}") as advance:
             measured = evaluate_run(
-                opened, split, threshold=threshold, workers=workers, ground_truth=ground_truth, report=advance
+                opened,
+                split,
+                threshold=threshold,
+                workers=workers,
+                ground_truth=ground_truth,
+                engine=engine,
+                report=advance,
             )
         if found is not None:
             measured = keep_coupled(opened, measured, found)
@@ -167,7 +176,8 @@ def evaluate(
             if given:
                 raise ConfigError(f"{param(name)} is for runs: a published network's maps are not evaluated")
         chosen = split or "test"
-        measured = _evaluate_published(str(pretrained), chosen, data, weights, size, threshold, workers)
+        settings = {"weights": weights, "size": size, "threshold": threshold, "workers": workers}
+        measured = _evaluate_published(str(pretrained), chosen, data, settings | {"engine": engine})
     if json:
         plain_console().print_json(json_format.dumps(measured))
     else:
@@ -187,9 +197,7 @@ def _usual_split(run: "Run") -> str:
     return "val"
 
 
-def _evaluate_published(
-    name: str, split: str, data: Path | None, weights: str, size: int | None, threshold: float, workers: int
-) -> dict[str, Any]:
+def _evaluate_published(name: str, split: str, data: Path | None, settings: dict[str, Any]) -> dict[str, Any]:
     from sparselabel.data.dataset import open_prepared
     from sparselabel.inference.evaluate import evaluate_published
 
@@ -199,16 +207,7 @@ def _evaluate_published(
             f"name it with {param('data', 'DIR')}",
         )
     with progress(len(open_prepared(data).split(split)), f"scoring {split}") as advance:
-        return evaluate_published(
-            name,
-            data,
-            split,
-            weights=weights,
-            size=size,
-            threshold=threshold,
-            workers=workers,
-            report=advance,
-        )
+        return evaluate_published(name, data, split, report=advance, **settings)
 
 
 def show(measured: dict[str, Any]) -> None:
@@ -248,6 +247,8 @@ def show(measured: dict[str, Any]) -> None:
             contain = " (they contain the observed ones)" if who == "estimates" else ""
             table.add_row(f"all training labels: mAP of the {who}{contain}", f"{100 * value:.2f}")
     console.print(table)
+    if "engine" in measured:  # evaluations of older versions do not say
+        console.print(f"scored by {measured['engine']}")
     _show_classes(measured, located)
 
 

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from sparselabel.cli.arguments import AS_FLAGS, FROM_FILE, FromFile
 from sparselabel.cli.terminal import first_process, plain_console
-from sparselabel.config import Machine, TrainConfig, Views
+from sparselabel.config import Engine, Machine, TrainConfig, Views
 from sparselabel.errors import counted, spell
 from sparselabel.files import require_file_to_write
 
@@ -32,6 +32,7 @@ def expect(
     views: Views = VIEWS,
     seed: int = 0,
     workers: int = Machine().workers,
+    engine: Engine = "auto",
     given: Annotated[FromFile, Parameter(name="*")] = FROM_FILE,
 ) -> None:
     """Estimate the expected positives of every class, and K, their number per image.
@@ -60,6 +61,8 @@ def expect(
         Of the folds and of the bootstrap.
     workers
         Processes that load images.
+    engine
+        What runs the network on a CPU; auto takes the first that is installed, and torch for few images.
     """
     from sparselabel.data.answers import with_files
     from sparselabel.data.dataset import open_prepared
@@ -68,7 +71,7 @@ def expect(
     require_file_to_write(out)
     config = TrainConfig(backbone=backbone, weights=weights, views=views, seed=seed)
     prepared = with_files(open_prepared(data), answers or ())
-    counts = expected_positives(prepared, config, how, labels, Machine(workers=workers))
+    counts = expected_positives(prepared, config, how, labels, Machine(workers=workers, engine=engine))
     if not first_process():
         return
     counts.write(out)

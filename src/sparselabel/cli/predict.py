@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from sparselabel.config import Machine
+from sparselabel.config import Engine, Machine
 from sparselabel.errors import ConfigError, DataError, RunError, counted, listing, param
 from sparselabel.progress import progress_bar, status_console
 
@@ -29,6 +29,7 @@ def predict(
     maps: Path | None = None,
     batch: int = 32,
     workers: int = Machine().workers,
+    engine: Engine = "auto",
     resume: bool = False,
     force: bool = False,
 ) -> None:
@@ -59,6 +60,8 @@ def predict(
         Images at a time.
     workers
         Processes that load images.
+    engine
+        What runs the network on a CPU; auto takes the first that is installed, and torch for few images.
     resume
         Go on with a file that was interrupted.
     force
@@ -81,7 +84,7 @@ def predict(
     from sparselabel.resources import keep_freed_memory
 
     keep_freed_memory()
-    predictor = load_predictor(run, precision=precision, threshold=threshold)
+    predictor = load_predictor(run, precision=precision, threshold=threshold, engine=engine)
     about = {
         "run": str(run.resolve()),
         "thresholds": [round(value, 6) for value in predictor.thresholds.tolist()],
@@ -149,7 +152,7 @@ def _summary(
     console = status_console()
     read = seen["images"] - seen["broken"]
     counts = f"{counted(read, 'image')}, {counted(seen['labels'], 'label')}"
-    counts += f" ({seen['labels'] / read:.2f} per image)" if read else ""
+    counts += f" ({seen['labels'] / read:.2f} per image), by {predictor.engine}" if read else ""
     if seen["broken"]:
         counts += f"; {counted(seen['broken'], 'image')} could not be read"
     if seen["before"]:

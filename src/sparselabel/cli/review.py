@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparselabel.cli.terminal import plain_console
-from sparselabel.config import Machine
+from sparselabel.config import Engine, Machine
 from sparselabel.errors import counted
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def review(
     port: int = 8765,
     no_browser: bool = False,
     workers: int = Machine().workers,
+    engine: Engine = "auto",
 ) -> None:
     """Confirm or reject labels that a run suggests, in your browser, the most useful first.
 
@@ -51,6 +52,8 @@ def review(
         Only print the address.
     workers
         Processes that load images, when they are scored the first time.
+    engine
+        What runs the network on a CPU; auto takes the first that is installed, and torch for few images.
     """
     from sparselabel.review.serve import serve_review
     from sparselabel.run import Run
@@ -65,6 +68,7 @@ def review(
         port=port,
         browser=not no_browser,
         workers=workers,
+        engine=engine,
     )
     _tell_next(opened, kept, complete)
 

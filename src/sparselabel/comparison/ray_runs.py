@@ -96,14 +96,19 @@ def features_first(
 def shared_features(data: "Dataset", run: PlannedRun) -> Path | None:
     """The file of stored features that a run would compute first; None if it is there, or needs none."""
     from sparselabel.data.transforms import views_of
+    from sparselabel.inference.engine import PACKAGES, TORCH
     from sparselabel.training.features import features_elsewhere, features_file
     from sparselabel.training.resolve import stores_cells
 
     if not run.config.frozen:
         return None
     view, cells = views_of(run.config.views)[1], stores_cells(run.config)
-    file = features_file(data.train, data.features_folder, run.config, view, cells)
-    return None if file.exists() or features_elsewhere(file, data.train) else file
+    files = [
+        features_file(data.train, data.features_folder, run.config, view, cells, engine)
+        for engine in (TORCH, *PACKAGES)
+    ]
+    there = any(file.exists() or features_elsewhere(file, data.train) for file in files)
+    return None if there else files[0]
 
 
 def train_task(

@@ -20,6 +20,7 @@ from sparselabel.config.toml import load, save
 from sparselabel.config.training import (
     AUTO,
     WORKERS,
+    Engine,
     FinetunePhase,
     Handling,
     HeadPhase,
@@ -41,6 +42,7 @@ __all__ = [
     "Annotation",
     "Comparison",
     "Cost",
+    "Engine",
     "FinetunePhase",
     "Handling",
     "HeadPhase",

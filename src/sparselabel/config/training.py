@@ -305,6 +305,9 @@ class TrainConfig:
         return self.classifier == "query2label"
 
 
+Engine = Literal["auto", "openvino", "onnxruntime", "torch"]
+
+
 @dataclass(frozen=True)
 class Machine:
     """Where to run; it changes the outcome by rounding, and by the order of images that processes share.
@@ -320,12 +323,16 @@ class Machine:
     memories
         Where methods keep what they remember of every image: in RAM, in files of the run's folder, or,
         auto, in RAM if it takes at most half of what is free.
+    engine
+        What runs the network where nothing is trained, on a CPU: openvino, onnxruntime or torch; auto takes
+        the first of them that is installed, and torch for few images.
     """
 
     accelerator: Literal["auto", "cpu", "gpu", "mps"] = "auto"
     devices: int = 1
     workers: int = WORKERS
     memories: Literal["auto", "ram", "file"] = "auto"
+    engine: Engine = "auto"
 
     def __post_init__(self) -> None:
         refuse(self.devices < 1, "devices", "must be at least 1", self.devices)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from sparselabel.config import AUTO
 from sparselabel.data.dataset import PreparedSplit, evaluation_labels, open_prepared
 from sparselabel.data.loaders import ImageLoader, in_order
 from sparselabel.data.transforms import imagenet_test, squashed
@@ -19,6 +20,7 @@ from sparselabel.inference.class_thresholds import (
     load_class_thresholds,
     threshold_metrics,
 )
+from sparselabel.inference.engine import TORCH, choose_engine
 from sparselabel.inference.score_files import keep_scores
 from sparselabel.inference.scorer import (
     BATCH,
@@ -54,6 +56,7 @@ def evaluate_run(
     threshold: float = 0.5,
     workers: int = 0,
     ground_truth: GroundTruth = "any",
+    engine: str = AUTO,
     report: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Score every image of a split once; writes scores-SPLIT.npz and evaluation-SPLIT.json into the run.
@@ -68,8 +71,9 @@ def evaluate_run(
     localization = LocalizationMetric(prepared_split, ground_truth)
     loader = evaluation_loader(run.config(), prepared_split, workers)
     look, maps = localization.update if localization.pairs else None, bool(localization.pairs)
-    scores = load_scorer(run).scores(loader, len(prepared_split), maps=maps, report=report, look=look)
-    return keep_evaluation(run, prepared_split, scores.numpy(), localization, threshold)
+    scorer = load_scorer(run, engine=engine, images=len(prepared_split))
+    scores = scorer.scores(loader, len(prepared_split), maps=maps, report=report, look=look)
+    return keep_evaluation(run, prepared_split, scores.numpy(), localization, scorer.engine_used, threshold)
 
 
 def keep_evaluation(
@@ -77,11 +81,12 @@ def keep_evaluation(
     prepared_split: PreparedSplit,
     scores: Scores,
     localization: LocalizationMetric,
+    engine: str,
     threshold: float = 0.5,
 ) -> dict[str, Any]:
     """Measure scores and maps of a split's images, and write both and the measures into the run."""
     split, labels = prepared_split.name, evaluation_labels(prepared_split)
-    about = {"run": str(run.path), "split": split, "recovery": run.result()["recovery"]}
+    about = {"run": str(run.path), "split": split, "recovery": run.result()["recovery"], "engine": engine}
     measured = about | label_metrics(scores, labels, threshold)
     measured["real"] = real_metrics_of(scores, prepared_split)
     measured["location"] = localization.compute(scores)
@@ -102,6 +107,7 @@ def evaluate_published(
     size: int | None = None,
     threshold: float = 0.5,
     workers: int = 0,
+    engine: str = AUTO,
     report: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Score every image of a split once by the network's own classes; the scores are softmax probabilities.
@@ -115,17 +121,17 @@ def evaluate_published(
     check_threshold(threshold)
     prepared = open_prepared(data)
     prepared_split = prepared.split(split)
+    device = best_device() if engine in (AUTO, TORCH) else torch.device("cpu")
+    chosen = choose_engine(engine, device, images=len(prepared_split))
     if weights not in (PRETRAINED, NONE) and is_released(read_tensors(Path(weights))):
         released, side = make_released(name, Path(weights), size)
         refuse_other_number(weights, len(released.head.query_embed.weight), len(prepared.classes))  # type: ignore[union-attr, arg-type]
         loader = ImageLoader(prepared_split, squashed(side), workers=workers)
-        scores = Scorer(released, best_device()).scores(loader, len(prepared_split), report=report).numpy()
-        about = {
-            "run": weights,
-            "split": split,
-            "recovery": None,
-            "real": real_metrics_of(scores, prepared_split),
-        }
+        scorer = Scorer(released, device, engine=chosen)
+        scores = scorer.scores(loader, len(prepared_split), report=report).numpy()
+        about: dict[str, Any] = {"run": weights, "split": split, "recovery": None}
+        about["engine"] = scorer.engine_used
+        about |= {"real": real_metrics_of(scores, prepared_split)}
         return about | label_metrics(scores, evaluation_labels(prepared_split), threshold)
     if size is not None:
         raise ConfigError(
@@ -141,12 +147,12 @@ def evaluate_published(
         prepared_split, replace(imagenet_test(model.size), center=model.center), workers=workers
     )
     # Doubles: probabilities next to 1 must not become ties.
-    scorer = Scorer(model, best_device())
+    scorer = Scorer(model, device, engine=chosen)
     logits = scorer.scores(
         loader, len(prepared_split), report=report, scores_of=lambda logits: logits.cpu().double()
     )
     scores = logits.softmax(dim=1).numpy()
-    measured: dict[str, Any] = {"run": name, "split": split, "recovery": None}
+    measured: dict[str, Any] = {"run": name, "split": split, "recovery": None, "engine": scorer.engine_used}
     measured |= label_metrics(scores, evaluation_labels(prepared_split), threshold)
     measured["real"] = real_metrics_of(scores, prepared_split)
     measured["real_by_logits"] = real_metrics_of(logits.numpy(), prepared_split)
@@ -188,7 +194,7 @@ def evaluate_together(
     for run in runs[1:]:
         if run.split(split).digest != prepared_split.digest or run.config().views != config.views:
             raise RunError(f"{run.path} and {runs[0].path} have other images or views", "evaluate them apart")
-    scorers = _with_one_backbone(runs)
+    scorers = _with_one_backbone(runs, len(prepared_split))
     localization = LocalizationMetric(prepared_split)
     evaluated = [localization.new() for _ in runs]
     dtype = np.float64 if config.precision == "64-true" else np.float32
@@ -209,16 +215,16 @@ def evaluate_together(
         if report is not None:
             report(len(rows))
     for run, own, metric in zip(runs, scores, evaluated, strict=True):
-        keep_evaluation(run, prepared_split, own, metric)
+        keep_evaluation(run, prepared_split, own, metric, scorers[0].engine_used)
 
 
-def _with_one_backbone(runs: Sequence[Run]) -> list[Scorer]:
+def _with_one_backbone(runs: Sequence[Run], images: int) -> list[Scorer]:
     """Scorers that share the backbone of the first; refuses runs with others."""
-    first = load_scorer(runs[0])
+    first = load_scorer(runs[0], images=images)
     weights = first.backbone.state_dict()
     scorers = [first]
     for run in runs[1:]:
-        scorer = load_scorer(run, first.device)
+        scorer = load_scorer(run, first.device, images=images)
         other = scorer.backbone.state_dict()
         same = weights.keys() == other.keys() and all(torch.equal(weights[k], other[k]) for k in weights)
         if not same or (scorer.precision, scorer.stored) != (first.precision, first.stored):
@@ -259,7 +265,7 @@ def evaluate_coupled(
             "classes that are there",
             f"leave {param('coupled')} out",
         )
-    scorer = load_scorer(run)
+    scorer = load_scorer(run, engine=TORCH)  # other engines do not tell a network's attention
     seeing = replace(scorer, model=partial(coupled, scorer.classifier))
     loader = evaluation_loader(config, prepared_split, workers)
     scores = seeing.scores(loader, len(prepared_split), report=report, look=localization.update)

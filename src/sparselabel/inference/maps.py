@@ -47,7 +47,7 @@ def write_maps(
     file = file or run.maps_file(split)
     if not len(wanted) or _there(file, wanted, indices):
         return
-    scorer, loader = load_scorer(run), evaluation_loader(run.config(), prepared_split)
+    scorer, loader = load_scorer(run, images=len(wanted)), evaluation_loader(run.config(), prepared_split)
     cells, scores = [], []
     for scored, chosen in zip(
         scorer.batches(loader, wanted, batch=MAPS_BATCH, maps=True),

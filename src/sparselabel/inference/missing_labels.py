@@ -47,7 +47,8 @@ def write_missing(run: Run, *, workers: int = 0, report: Callable[[int], None] |
 
     At most 20 of a class, the highest first.
     """
-    scorer, split = load_scorer(run), run.split("train")
+    split = run.split("train")
+    scorer = load_scorer(run, images=len(split))
     loader = evaluation_loader(run.config(), split, workers)
     highest = Highest(len(split.truth.classes), MOST)
     for batch, output, _ in scorer.batches(loader, np.arange(len(split)), report=report):

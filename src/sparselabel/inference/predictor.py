@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,12 +14,14 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from sparselabel.config import AUTO
 from sparselabel.data.decode import load
 from sparselabel.data.image_source import as_image
 from sparselabel.data.transforms import View, draw, render
 from sparselabel.errors import DataError
 from sparselabel.inference.class_thresholds import ClassThresholds, load_class_thresholds
-from sparselabel.inference.scorer import BATCH, cells_of, evaluation_view, load_scorer
+from sparselabel.inference.engine import TORCH, WORTH
+from sparselabel.inference.scorer import BATCH, Scorer, cells_of, evaluation_view, load_scorer
 from sparselabel.metrics.calibration import Floats
 from sparselabel.models.classifier import Output
 from sparselabel.run import Run
@@ -46,7 +48,8 @@ class Prediction:
 class Predictor:
     """Labels images by a trained model, its calibration and thresholds (L,) of calibrated scores.
 
-    ``model`` is a ``Scorer``, or any function of views and ``maps`` that gives an ``Output``.
+    ``model`` is a ``Scorer``, or any function of views and ``maps`` that gives an ``Output``. ``few`` is the
+    same for few images: an engine is not worth its start there.
     """
 
     def __init__(
@@ -56,8 +59,9 @@ class Predictor:
         class_thresholds: ClassThresholds,
         thresholds: Floats | None = None,
         read: Read | None = None,
+        few: Callable[..., Output] | None = None,
     ) -> None:
-        self.model = model
+        self.model, self._few, self._used = model, few, model
         self.view = view
         self.class_thresholds = class_thresholds
         self.thresholds = class_thresholds.thresholds() if thresholds is None else thresholds
@@ -72,9 +76,11 @@ class Predictor:
         An image is a path, a PIL image, an array (H, W, C) or a tensor (C, H, W), in uint8 or in floats in
         0..1; ``images`` is one of them, an iterable of them, a batch as one array or tensor, or a folder.
         """
-        counter = itertools.count()
-        for loaded in stream(images_of(images), self._read, batch, workers):
-            scores, cells = self._scored(loaded.views, maps)
+        counter, left = itertools.count(), images_of(images)
+        first = [*islice(left, WORTH)] if self._few is not None else []
+        self._used = self._few if self._few is not None and len(first) < WORTH else self.model
+        for loaded in stream(itertools.chain(first, left), self._read, batch, workers):
+            scores, cells = self._scored(self._used, loaded.views, maps)
             place = 0
             for number, item in enumerate(loaded.images):
                 count = next(counter)
@@ -86,12 +92,19 @@ class Predictor:
                 yield Prediction(path, self._labels(scores[place]), scores[place], None, shown)
                 place += 1
 
+    @property
+    def engine(self) -> str:
+        """What ran the network for the last images."""
+        return self._used.engine_used if isinstance(self._used, Scorer) else TORCH
+
     @torch.inference_mode()
-    def _scored(self, views: Tensor, maps: bool) -> tuple[Floats, npt.NDArray[np.float32] | None]:
+    def _scored(
+        self, model: Callable[..., Output], views: Tensor, maps: bool
+    ) -> tuple[Floats, npt.NDArray[np.float32] | None]:
         """Calibrated scores (n, L), and maps (n, L, h, w) if asked for."""
         if not len(views):
             return np.zeros((0, len(self.classes))), None
-        output = self.model(views, maps=maps)
+        output = model(views, maps=maps)
         scores = self.class_thresholds.calibration(output.logits.cpu().double().numpy())
         return scores, cells_of(output).float().cpu().numpy() if maps else None
 
@@ -107,19 +120,29 @@ def load_predictor(
     precision: float | None = None,
     threshold: float | None = None,
     device: str | None = None,
+    engine: str = AUTO,
 ) -> Predictor:
-    """A finished run's predictor, with its thresholds for F1, for a ``precision``, or one for all classes."""
-    return predictor_of(Run.open(run), precision, threshold, device)
+    """A finished run's predictor, with its thresholds for F1, for a ``precision``, or one for all classes.
+
+    ``engine`` runs the network on a CPU: openvino, onnxruntime or torch; by default the first of them that is
+    installed, and torch for few images.
+    """
+    return predictor_of(Run.open(run), precision, threshold, device, engine)
 
 
 def predictor_of(
-    run: Run, precision: float | None = None, threshold: float | None = None, device: str | None = None
+    run: Run,
+    precision: float | None = None,
+    threshold: float | None = None,
+    device: str | None = None,
+    engine: str = AUTO,
 ) -> Predictor:
     """The predictor of an opened run."""
     class_thresholds = load_class_thresholds(run)
     thresholds = class_thresholds.thresholds(precision, threshold)
-    scorer = load_scorer(run, device)
-    return Predictor(scorer, evaluation_view(run.config()), class_thresholds, thresholds)
+    scorer = load_scorer(run, device, engine, WORTH)
+    few = replace(scorer, engine=TORCH) if engine == AUTO and scorer.engine != TORCH else None
+    return Predictor(scorer, evaluation_view(run.config()), class_thresholds, thresholds, few=few)
 
 
 class Loaded(NamedTuple):

@@ -14,11 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from sparselabel.config import AUTO
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.loaders import Batch, FeatureLoader, Loader, Rows, in_order
 from sparselabel.errors import DataError, DataWarning, RunError, counted, listing
 from sparselabel.file_formats import read_array, read_json
 from sparselabel.files import write_json
+from sparselabel.inference.engine import TORCH
 from sparselabel.inference.scorer import BATCH, evaluation_loader, full_precision, load_scorer
 from sparselabel.run import Run
 
@@ -33,7 +35,7 @@ def review_scores(run: Run, split: PreparedSplit) -> ReviewScores | None:
     if not file.is_file() or not about.is_file():
         return None
     try:
-        if read_json(about, dict) != _identity(run, split):
+        if not _identity(run, split).items() <= read_json(about, dict).items():
             return None
         scores: ReviewScores = read_array(file, "f N L", error=RunError, mapped=True)
     except RunError:
@@ -47,17 +49,18 @@ def write_review_scores(
     *,
     features: npt.NDArray[np.float32] | None = None,
     workers: int = 0,
+    engine: str = AUTO,
     report: Callable[[int], None] | None = None,
 ) -> ReviewScores:
     """Score every training image once, by its stored features (N, D) where there are some."""
-    scorer = load_scorer(run)
+    scorer = load_scorer(run, engine=engine, images=len(split))
     file = run.review_scores_file
     partial = file.with_name(file.name + ".partial")
     scores = np.lib.format.open_memmap(partial, "w+", np.float16, split.truth.values.shape)
     scores[:] = np.nan
     unreadable: list[str] = []
     if features is not None:
-        scorer, batch = replace(scorer, model=scorer.head), FEATURES
+        scorer, batch = replace(scorer, model=scorer.head, engine=TORCH), FEATURES
         loader: Loader = FeatureLoader(torch.from_numpy(features))
     else:
         loader, batch = Readable(evaluation_loader(run.config(), split, workers), unreadable), BATCH
@@ -84,7 +87,7 @@ def write_review_scores(
     del scores
     _about_file(run).unlink(missing_ok=True)  # so that what it says is never said of another file
     partial.replace(file)
-    write_json(_about_file(run), _identity(run, split))
+    write_json(_about_file(run), _identity(run, split) | {"engine": scorer.engine_used})
     written: ReviewScores = read_array(file, mapped=True)
     return written
 

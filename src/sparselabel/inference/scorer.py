@@ -7,7 +7,8 @@ the same of an image wherever it is asked.
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,17 +18,27 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from sparselabel.config import TrainConfig
+from sparselabel.config import AUTO, TrainConfig
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.loaders import ImageLoader, Loader, in_order, rows_of
 from sparselabel.data.transforms import View, views_of
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.distributed import default_precision
 from sparselabel.errors import ModelError, RunError, command, is_out_of_memory
+from sparselabel.inference.engine import (
+    TORCH,
+    CellFeatures,
+    CompiledNetwork,
+    NetworkLogits,
+    QueryOutputs,
+    choose_engine,
+    missing_packages,
+)
 from sparselabel.models.backbone import NONE, Backbone, make_backbone, own_backbone
 from sparselabel.models.classifier import HEAD, Classifier, Head, LinearHead, Output
 from sparselabel.models.heads import make_head
-from sparselabel.models.query2label import head_like
+from sparselabel.models.pretrained_classifier import PublishedClassifier
+from sparselabel.models.query2label import QueryHead, head_like
 from sparselabel.run import Run
 
 BATCH = 32  # images at a time; the same everywhere, as rounding may depend on it
@@ -47,13 +58,15 @@ class Scorer:
 
     ``model`` is a ``Classifier``, a head for stored features, or any function from views to an ``Output``.
     With ``stored`` the backbone was frozen and the head was trained on stored features: these are made again
-    as they were stored.
+    as they were stored. ``engine`` runs the networks (``inference.engine``).
     """
 
     model: Callable[..., Output]
     device: torch.device
     precision: str = "32-true"
     stored: bool = False
+    engine: str = TORCH
+    _compiled: dict[str, CompiledNetwork] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.model, nn.Module):
@@ -65,7 +78,9 @@ class Scorer:
         if isinstance(self.model, Classifier):
             features, token = self.features(inputs, self.head.reads_token)
             return self.head_output(features, token, maps)
-        inputs = inputs.to(self.device)
+        inputs = inputs.to(self.device, non_blocking=True)
+        if self.engine != TORCH and isinstance(self.model, PublishedClassifier):
+            return Output(*self._by_engine("network", partial(NetworkLogits, self.model), inputs))
         with default_precision(self.precision), self._autocast():
             if isinstance(self.model, nn.Module) and inputs.is_floating_point():
                 inputs = inputs.to(next(self.model.parameters()).dtype)
@@ -74,7 +89,13 @@ class Scorer:
     @torch.no_grad()
     def features(self, views: Tensor, with_token: bool = False) -> tuple[Tensor, Tensor | None]:
         """Cell features (B, D, h, w) of views, and the class token (B, D) if asked for."""
-        views, backbone = views.to(self.device), self.backbone
+        views, backbone = views.to(self.device, non_blocking=True), self.backbone
+        if self.engine != TORCH:
+            name = f"backbone, {'with' if with_token else 'no'} token"
+            features, *token = self._by_engine(
+                name, partial(CellFeatures, backbone, with_token), views, self._logits_of_features
+            )
+            return features, token[0] if token else None
         with default_precision(self.precision), nullcontext() if self.stored else self._autocast():
             return backbone.with_token(views) if with_token else (backbone(views), None)
 
@@ -88,12 +109,36 @@ class Scorer:
             dtype = next(head.parameters()).dtype
         else:
             dtype = features.dtype
+        if self.engine != TORCH and isinstance(head, QueryHead) and not self.precision.endswith("-mixed"):
+            logits, attention = self._by_engine("head", partial(QueryOutputs, head), features.to(dtype))
+            return Output(logits, None, features, attention if maps else None)
         with default_precision(self.precision), self._autocast():
             pooled = features.mean(dim=(2, 3)) if pools_first else features
             output: Output = head(pooled.to(dtype), maps=maps and not pools_first, token=token)
             if maps and pools_first:
                 output = output._replace(maps=head(features.to(dtype), maps=True).maps)
-        return output
+        return output._replace(features=features)
+
+    def _by_engine(
+        self,
+        name: str,
+        module: Callable[[], nn.Module],
+        inputs: Tensor,
+        logits: Callable[..., Tensor] = lambda first, *_: first,
+    ) -> tuple[Tensor, ...]:
+        """Outputs of a network, which is made and compiled when it is first needed."""
+        if name not in self._compiled:
+            self._compiled[name] = CompiledNetwork(module(), self.engine, logits)
+        return self._compiled[name](inputs)
+
+    def _logits_of_features(self, features: Tensor, token: Tensor | None = None) -> Tensor:
+        """What the head says of an engine's features, for its check."""
+        return full_precision(replace(self, engine=TORCH).head_output(features, token).logits)
+
+    @property
+    def engine_used(self) -> str:
+        """The engine, or PyTorch where that had to take over."""
+        return TORCH if any(one.engine == TORCH for one in self._compiled.values()) else self.engine
 
     @property
     def backbone(self) -> Backbone:
@@ -177,13 +222,27 @@ def cells_of(output: Output) -> Tensor:
     return torch.logit(output.attention, eps=1e-6)
 
 
-def load_scorer(run: Run, device: torch.device | str | None = None) -> Scorer:
-    """The scorer of a finished run: on this device, or on the best one there is."""
+def load_scorer(
+    run: Run, device: torch.device | str | None = None, engine: str = AUTO, images: int = 1
+) -> Scorer:
+    """The scorer of a finished run for so many images: on this device, or on the best one there is.
+
+    A run on stored features is scored by the engine that made these, if it is installed.
+    """
     run.require_finished()
     config = run.config()
-    where = best_device(config.precision) if device is None else torch.device(device)
     stored = config.frozen and run.result()["best_epoch"] <= config.head.epochs
-    return Scorer(load_classifier(run), where, config.precision, stored)
+    if device is None:
+        where = best_device(config.precision) if engine in (AUTO, TORCH) else torch.device("cpu")
+    else:
+        where = torch.device(device)
+    # Features are stored as floats whatever precision the head has.
+    precision = "32-true" if stored and config.precision != "64-true" else config.precision
+    recorded = run.metadata().get("engine", TORCH)
+    if engine == AUTO and stored and recorded != TORCH and not missing_packages(recorded):
+        engine = recorded if where.type == "cpu" else TORCH
+    chosen = choose_engine(engine, where, precision, images)
+    return Scorer(load_classifier(run), where, config.precision, stored, chosen)
 
 
 def best_device(precision: str = "32-true") -> torch.device:

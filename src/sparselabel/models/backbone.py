@@ -5,6 +5,7 @@ a ViT-B/16.
 """
 
 import hashlib
+import math
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
@@ -86,7 +87,7 @@ class Backbone(nn.Module):
         if features.ndim == 3:
             # XCiT, CaiT, ConViT and VOLO have a class token and no num_prefix_tokens.
             tokens = features[:, getattr(self.network, "num_prefix_tokens", int(self.has_token)) :]
-            side = round(tokens.shape[1] ** 0.5)
+            side = math.isqrt(int(tokens.shape[1]))  # a number also while a converter traces it
             # Not len(): torch.export would take the number of images for a constant.
             return tokens.transpose(1, 2).reshape(tokens.shape[0], -1, side, side)
         if features.shape[1] != self.width and features.shape[-1] == self.width:  # NHWC, as Swin

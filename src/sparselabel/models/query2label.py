@@ -95,7 +95,8 @@ class QueryHead(Head):
         target, attention = torch.zeros_like(queries), queries
         for layer in self.decoder:
             target, attention = layer(target, queries, memory, pos, need_weights)
-        logits = (self.norm(target) * self.weight).sum(dim=2) + self.bias
+        # Not a product and its sum: OpenVINO adds a wrong bias to that.
+        logits = torch.einsum("bld,ld->bl", self.norm(target), self.weight) + self.bias
         return logits, attention
 
 

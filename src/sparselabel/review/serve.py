@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sparselabel.config import AUTO
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.errors import ConfigError, counted, param
 from sparselabel.file_formats import read_array
 from sparselabel.files import require_folder_to_write
+from sparselabel.inference.engine import TORCH
 from sparselabel.inference.maps import MapCache
 from sparselabel.inference.review_scores import ReviewScores, review_scores, write_review_scores
 from sparselabel.inference.scorer import evaluation_view
@@ -32,6 +34,7 @@ def serve_review(
     port: int = PORT,
     browser: bool = True,
     workers: int = 0,
+    engine: str = AUTO,
 ) -> AnswerFile:
     """Serve the review of a run on this machine until Ctrl-C; returns the answers, whose file is closed.
 
@@ -44,7 +47,7 @@ def serve_review(
     with AnswerFile(file, reviewer or _login()) as kept:
         if kept.mended:
             say(kept.mended)
-        scores, maps = _scored(run, split, workers), MapCache(run, split)
+        scores, maps = _scored(run, split, workers, engine), MapCache(run, split)
         if not complete:
             maps.load_ahead()
         session = CompleteImageReview(split, scores, kept) if complete else Review(split, scores, kept)
@@ -70,7 +73,7 @@ def serve_review(
     return kept
 
 
-def _scored(run: Run, split: PreparedSplit, workers: int) -> ReviewScores:
+def _scored(run: Run, split: PreparedSplit, workers: int, engine: str) -> ReviewScores:
     """Scores of the training images: those that were kept, or new ones."""
     stored = review_scores(run, split)
     if stored is not None:
@@ -78,7 +81,9 @@ def _scored(run: Run, split: PreparedSplit, workers: int) -> ReviewScores:
     require_folder_to_write(run.path, "scores are kept in the run: copy it to a folder of yours")
     with progress_bar(status_console(), len(split), "scoring the training images") as bar:
         features = stored_features(run, split)
-        return write_review_scores(run, split, features=features, workers=workers, report=bar.advance)
+        return write_review_scores(
+            run, split, features=features, workers=workers, engine=engine, report=bar.advance
+        )
 
 
 def stored_features(run: Run, split: PreparedSplit) -> Any:
@@ -87,7 +92,8 @@ def stored_features(run: Run, split: PreparedSplit) -> Any:
     of_file = config.weights not in ("pretrained", "none")
     if not config.frozen or config.finetune.epochs or (of_file and not Path(config.weights).is_file()):
         return None
-    file = features_file(split, run.data_folder / "features", config, evaluation_view(config))
+    view, engine = evaluation_view(config), run.metadata().get("engine", TORCH)
+    file = features_file(split, run.data_folder / "features", config, view, engine=engine)
     return read_array(file, "f N D", mapped=True) if file.is_file() else None
 
 

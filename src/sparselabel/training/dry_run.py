@@ -27,7 +27,7 @@ from sparselabel.data.loaders import Batch, ImageLoader, Loader, Rows, epoch_bat
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.distributed import default_precision
 from sparselabel.files import require_folder_to_write
-from sparselabel.inference.scorer import BATCH
+from sparselabel.inference.scorer import BATCH, Scorer
 from sparselabel.losses.base import ComposedLoss, Layout, Progress, Step
 from sparselabel.models.classifier import Output
 from sparselabel.resources import available_memory, forget_peak, free_disk, peak_memory
@@ -43,7 +43,7 @@ from sparselabel.training.checkpoint import (
 from sparselabel.training.class_prior import run_before
 from sparselabel.training.estimate_positives import seconds_to_estimate
 from sparselabel.training.logger import Log
-from sparselabel.training.network import LazyBackbone, in_evaluation, weights_of
+from sparselabel.training.network import LazyBackbone, weights_of
 from sparselabel.training.phase_loaders import PhaseLoaders
 from sparselabel.training.phases import Stage
 from sparselabel.training.resolve import is_estimated, method_of, resolve, trains_for_prior
@@ -152,12 +152,12 @@ class FirstBatchLoaders(PhaseLoaders):
     _made_up: dict[tuple[str, bool], Tensor] = field(default_factory=dict)
 
     def _features_of(self, split: str, cells: bool) -> Tensor:
-        if self._file(split, cells).exists():
+        if self._file(split, cells, self.engine).exists():
             return super()._features_of(split, cells)
         if (split, cells) not in self._made_up:
-            part, backbone = self.data.split(split), self.backbone().to(self.fabric.device).eval()
-            loader = ImageLoader(part, self.test_view)
-            seconds, features = timed(loader, len(part), self.fabric, self.workers, backbone)
+            part, network = self.data.split(split), self._network(self.engine)
+            loader, workers = ImageLoader(part, self.test_view), self.machine.workers
+            seconds, (features, *_) = timed(loader, len(part), self.fabric, workers, network.run)
             one = features[:1].half().cpu() if cells else features[:1].float().mean(dim=(2, 3)).cpu()
             self._made_up[split, cells] = one.expand(len(part), *one.shape[1:])
             self._count(seconds, features)
@@ -166,7 +166,7 @@ class FirstBatchLoaders(PhaseLoaders):
     def _count(self, seconds: float, features: Tensor) -> None:
         """What all missing features will take: those of a frozen backbone, and others that were asked for."""
         wanted = {(name, self._of_cells(name)) for name in self.data.splits if self.config.frozen}
-        missing = [one for one in wanted | {*self._made_up} if not self._file(*one).exists()]
+        missing = [one for one in wanted | {*self._made_up} if not self._file(*one, self.engine).exists()]
         width, grid = features.shape[1], features.shape[2] * features.shape[3]
         images = {
             cells: sum(len(self.data.split(name)) for name, of in missing if of == cells)
@@ -301,12 +301,12 @@ def _to_find(prior: RunCost, images: int) -> float:
 @torch.no_grad()
 def _scan(trainer: Trainer, stage: Stage, rows: Rows, progress: Progress) -> Iterator[Step]:
     """What a method looks over before an epoch: the first batch is real, and the others look like it."""
-    model = in_evaluation(stage.eval_module, trainer.fabric, maps=trainer.needs.maps)
+    scorer = Scorer(stage.eval_module, trainer.fabric.device, trainer.config.precision)
     first: Output | None = None
     for some in in_order(rows, stage.phase.batch_size):
         if first is None:
             batch = next(iter(trainer.loaders.evaluation(stage.name, "train")([some], progress.epoch)))
-            first = model(trainer.on_device(batch.inputs[0]))
+            first = scorer(batch.inputs[0], maps=trainer.needs.maps)
         output = Output(*(None if value is None else value[: len(some)] for value in first))  # type: ignore[arg-type]
         seen = Batch(torch.from_numpy(some), (), (ViewGeometry.whole(len(some)),))
         yield trainer.make_step(seen, (output,), progress)
@@ -360,9 +360,10 @@ def _steps(trainer: Trainer, stage: Stage, rows: Rows, report: Any) -> float:
 
 def _scoring(trainer: Trainer, stage: Stage) -> float:
     """Seconds to score per image."""
-    loader, model = trainer.loaders.one_batch(stage.name), in_evaluation(stage.eval_module, trainer.fabric)
+    loader = trainer.loaders.one_batch(stage.name)
+    scorer = Scorer(stage.eval_module, trainer.fabric.device, trainer.config.precision)
     workers = 0 if trainer.loaders.uses_stored_features(stage.name) else trainer.machine.workers
-    return timed(loader, len(trainer.data.train), trainer.fabric, workers, model)[0]
+    return timed(loader, len(trainer.data.train), trainer.fabric, workers, scorer)[0]
 
 
 def _write_and_load(trainer: Trainer, stage: Stage) -> int:

@@ -116,6 +116,6 @@ def training_features(
     """(N, D) Features of the training images by the untrained backbone, kept beside the data."""
     fabric = start_fabric(machine, config.precision)
     log = Log(Run(data.folder), speaks=fabric.is_global_zero, quiet=quiet)
-    loaders = PhaseLoaders(data, config, LazyBackbone(config), fabric, machine.workers, log)
+    loaders = PhaseLoaders(data, config, LazyBackbone(config), fabric, machine, log)
     features: npt.NDArray[np.float32] = loaders.features("train").numpy()
     return features

@@ -2,8 +2,8 @@
 
 Pooled ones (N, D) in float32, or those of cells (N, D, h, w) in float16, for methods and heads that look at
 cells. A file is found by everything that decides its content: the images, the backbone and its weights, the
-view. Features of the same images that are kept for another split, or beside other prepared data in the same
-folder, are taken from there: labels do not change them.
+view, and the engine. Features of the same images that are kept for another split, or beside other prepared
+data in the same folder, are taken from there: labels do not change them.
 """
 
 import hashlib
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import PreparedSplit
@@ -25,8 +24,9 @@ from sparselabel.data.transforms import View
 from sparselabel.errors import DISK_FULL, DataError, ModelError, ResourceError, param
 from sparselabel.file_formats import read_array
 from sparselabel.files import atomic_write
+from sparselabel.inference.engine import TORCH, CompiledNetwork
 from sparselabel.inference.scorer import BATCH
-from sparselabel.models.backbone import NONE, PRETRAINED, Backbone
+from sparselabel.models.backbone import NONE, PRETRAINED
 from sparselabel.resources import format_bytes, free_disk
 
 if TYPE_CHECKING:
@@ -34,7 +34,12 @@ if TYPE_CHECKING:
 
 
 def features_file(
-    split: PreparedSplit, folder: Path, config: TrainConfig, view: View, cells: bool = False
+    split: PreparedSplit,
+    folder: Path,
+    config: TrainConfig,
+    view: View,
+    cells: bool = False,
+    engine: str = TORCH,
 ) -> Path:
     """Where the features of a split are, or will be: its name tells the images and what they went through."""
     # Labels do not change features: images count by their bytes, not by the split's whole digest.
@@ -48,8 +53,11 @@ def features_file(
     }
     if cells:
         decides["cells"] = "float16"
+    if engine != TORCH:
+        decides["engine"] = engine
     key = hashlib.blake2b(json.dumps(decides, sort_keys=True).encode(), digest_size=10).hexdigest()
-    return folder / f"{split.name}-{images}-{key}.npy"
+    made_by = "" if engine == TORCH else f"{engine}-"
+    return folder / f"{split.name}-{made_by}{images}-{key}.npy"
 
 
 def _digests_file(file: Path) -> Path:
@@ -114,34 +122,33 @@ def _finish(partial: Path, file: Path, split: PreparedSplit) -> None:
     partial.rename(file)
 
 
-@torch.no_grad()
 def compute_features(
     file: Path,
     split: PreparedSplit,
     view: View,
-    backbone: Backbone,
+    network: CompiledNetwork,
+    shape: tuple[int, ...],
     fabric: "Fabric",
     workers: int,
     report: Callable[[int], None],
     cells: bool = False,
 ) -> None:
-    """Write pooled features, or those of ``cells``: every process its rows.
+    """Write pooled features, or those of ``cells``, of this shape for an image: every process its rows.
 
     The file gets its name when all are done. ``report`` is told the number of images after each batch.
     """
     partial = _partial(file, fabric.broadcast(f"{platform.node()}-{os.getpid()}"))
-    network = backbone.to(fabric.device).eval()
     if fabric.is_global_zero:
         file.parent.mkdir(parents=True, exist_ok=True)
-        shape = (len(split), backbone.width, *(backbone.grid(view.size) if cells else ()))
-        np.lib.format.open_memmap(partial, "w+", np.float16 if cells else np.float32, shape)
+        kind = np.float16 if cells else np.float32
+        np.lib.format.open_memmap(partial, "w+", kind, (len(split), *shape))
         _claim(partial)
     fabric.barrier()
     stored = np.lib.format.open_memmap(partial, "r+")
     rows = rows_of(len(split), fabric.global_rank, fabric.world_size)
     loader = ImageLoader(split, view, workers=workers)
     for numbers, inputs, _ in loader(in_order(rows, BATCH), epoch=0):
-        of_cells = network(inputs[0].to(fabric.device)).float()
+        of_cells = network.run(inputs[0].to(fabric.device, non_blocking=True))[0].float()
         features = of_cells.half() if cells else of_cells.mean(dim=(2, 3))
         if not bool(features.isfinite().all()):
             raise ModelError(

@@ -17,12 +17,12 @@ from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError, RunError, counted, param
 from sparselabel.file_formats import parse_json, read_json
 from sparselabel.files import atomic_write, write_json
+from sparselabel.inference.scorer import Scorer
 from sparselabel.losses.base import ComposedLoss
 from sparselabel.progress import Bar, progress_bar, shows_bars, status_console
 from sparselabel.resources import forget_peak, peak_memory
 from sparselabel.run import CostFile, Run
 from sparselabel.schema import Count
-from sparselabel.training.network import in_evaluation
 
 if TYPE_CHECKING:
     from lightning_fabric.loggers.logger import Logger
@@ -194,8 +194,9 @@ class WatchedImages:
         stored = self.loaders.uses_stored_features(phase)
         if stored not in self._batches:
             self._batches[stored] = next(iter(self.loaders.one_batch(phase)([self.rows], epoch=0)))
-        views = self._batches[stored].inputs[0].to(fabric.device)
-        output = in_evaluation(module, fabric, maps=not stored or self.loaders.cells)(views)
+        views = self._batches[stored].inputs[0]
+        scorer = Scorer(module, fabric.device, self.loaders.config.precision)
+        output = scorer(views, maps=not stored or self.loaders.cells)
         arrays = {"rows": self.rows, "scores": torch.sigmoid(output.logits).float().cpu().numpy()}
         if output.maps is not None:
             arrays["maps"] = torch.sigmoid(output.maps).half().cpu().numpy()

@@ -20,13 +20,13 @@ from sparselabel.models.backbone import (
     make_backbone,
     refuse_without_cells,
 )
-from sparselabel.models.classifier import HEAD, Classifier, Head, Output
+from sparselabel.models.classifier import HEAD, Classifier, Head
 from sparselabel.models.heads import check_head, make_head
 from sparselabel.models.query2label import released_head
 from sparselabel.models.weights import is_released, read_tensors
 
 if TYPE_CHECKING:
-    from lightning_fabric import Fabric
+    pass
 
 
 class LazyBackbone:
@@ -153,16 +153,3 @@ def load_into(module: nn.Module, weights: dict[str, Tensor]) -> None:
     if isinstance(module, Head):
         weights = {name.removeprefix(HEAD): value for name, value in weights.items()}
     module.load_state_dict(module.state_dict() | weights)
-
-
-def in_evaluation(module: nn.Module, fabric: "Fabric", maps: bool = False) -> Callable[[Tensor], Output]:
-    """A module in evaluation mode, as a function of its inputs, in the run's precision."""
-    module.eval()
-    precision = next(module.parameters()).dtype
-
-    def run(inputs: Tensor) -> Output:
-        with fabric.autocast():
-            output: Output = module(inputs.to(precision) if inputs.is_floating_point() else inputs, maps=maps)
-        return output
-
-    return run

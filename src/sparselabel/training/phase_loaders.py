@@ -5,16 +5,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from sparselabel.config import TrainConfig
+from sparselabel.config import AUTO, Machine, TrainConfig
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.loaders import FeatureLoader, ImageLoader, Loader
 from sparselabel.data.transforms import RandAugment, View, views_of
 from sparselabel.errors import counted
 from sparselabel.files import require_folder_to_write
-from sparselabel.inference.scorer import evaluation_loader, evaluation_view
+from sparselabel.inference.engine import PACKAGES, TORCH, CellFeatures, CompiledNetwork, choose_engine
+from sparselabel.inference.scorer import BATCH, evaluation_loader, evaluation_view
 from sparselabel.resources import free_disk
 from sparselabel.training.features import (
     compute_features,
@@ -40,12 +42,43 @@ class PhaseLoaders:
     config: TrainConfig
     backbone: LazyBackbone
     fabric: "Fabric"
-    workers: int
+    machine: Machine
     log: Log
     _features: dict[Path, Tensor] = field(default_factory=dict)
-    _files: dict[tuple[str, bool], Path] = field(default_factory=dict)
+    _files: dict[tuple[str, bool, str], Path] = field(default_factory=dict)
     _evaluation: dict[str, Loader] = field(default_factory=dict)
     _said_colors: bool = False
+    _compiled: CompiledNetwork | None = None
+
+    @cached_property
+    def engine(self) -> str:
+        """What makes stored features, in all processes; found out when it is first asked for.
+
+        Where nobody says, features that are there already are taken, whatever made them.
+        """
+        asked, device, precision = self.machine.engine, self.fabric.device, self.config.precision
+        images = sum(len(split) for split in self.data.splits.values())
+        needed = [*self.data.splits] if self.config.frozen else ["train"]
+        there = [
+            name
+            for name in (*PACKAGES, TORCH)
+            if asked in (AUTO, name) and all(self._has(split, name) for split in needed)
+        ]
+        if there:
+            return str(self.fabric.broadcast(there[0]))
+        # Features are stored as floats whatever precision the head has.
+        chosen = choose_engine(asked, device, precision if precision == "64-true" else "32-true", images)
+        if chosen != TORCH and self.fabric.is_global_zero:
+            first = next(iter(self.one_batch("finetune")([np.arange(min(BATCH, len(self.data.train)))], 0)))
+            chosen = self._network(chosen).check(first.inputs[0])
+        return str(self.fabric.broadcast(chosen))
+
+    def _network(self, engine: str) -> CompiledNetwork:
+        """The backbone, run by an engine; made once."""
+        if self._compiled is None or self._compiled.engine != engine:
+            backbone = self.backbone().to(self.fabric.device)
+            self._compiled = CompiledNetwork(CellFeatures(backbone), engine)
+        return self._compiled
 
     @cached_property
     def cells(self) -> bool:
@@ -92,19 +125,24 @@ class PhaseLoaders:
             raise no_room(folder, size, free)
 
     def _there(self, split: str) -> bool:
-        file = self._file(split, self._of_cells(split))
+        return self._has(split, self.engine)
+
+    def _has(self, split: str, engine: str) -> bool:
+        """Whether an engine has made the features of a split, for this data or for other."""
+        file = self._file(split, self._of_cells(split), engine)
         return file.exists() or bool(features_elsewhere(file, self.data.split(split)))
 
-    def _file(self, split: str, cells: bool) -> Path:
-        if (split, cells) not in self._files:  # images and weights are hashed for it
+    def _file(self, split: str, cells: bool, engine: str) -> Path:
+        if (split, cells, engine) not in self._files:  # images and weights are hashed for it
             part, folder = self.data.split(split), self.data.features_folder
-            self._files[split, cells] = features_file(part, folder, self.config, self.test_view, cells)
-        return self._files[split, cells]
+            file = features_file(part, folder, self.config, self.test_view, cells, engine)
+            self._files[split, cells, engine] = file
+        return self._files[split, cells, engine]
 
     def grid(self) -> tuple[int, int]:
         """Cells of the model's maps, down and across; stored ones tell without the backbone."""
-        if self.cells and self._file("train", cells=True).exists():
-            shape = read_features(self._file("train", cells=True), cells=True).shape
+        if self.cells and (file := self._file("train", True, self.engine)).exists():
+            shape = read_features(file, cells=True).shape
             return shape[2], shape[3]
         return self.backbone().grid(self.config.views.size)
 
@@ -117,7 +155,7 @@ class PhaseLoaders:
         return self._features_of(split, self._of_cells(split))
 
     def _features_of(self, split: str, cells: bool) -> Tensor:
-        file = self._file(split, cells)
+        file = self._file(split, cells, self.engine)
         if file not in self._features:
             prepared_split = self.data.split(split)
             if self.fabric.is_global_zero and not file.exists():
@@ -125,10 +163,14 @@ class PhaseLoaders:
             if not self.fabric.broadcast(file.exists()):
                 images = counted(len(prepared_split), f"{split} image")
                 what = f"features of {'cells of ' if cells else ''}{images}"
-                view, backbone, fabric, workers = self.test_view, self.backbone(), self.fabric, self.workers
+                if self.engine != TORCH:
+                    what += f" by {self.engine}"
+                view, fabric, workers = self.test_view, self.fabric, self.machine.workers
+                network, backbone = self._network(self.engine), self.backbone()
+                shape = (backbone.width, *(backbone.grid(view.size) if cells else ()))
                 with self.log.bar(len(prepared_split), what) as bar:
                     compute_features(
-                        file, prepared_split, view, backbone, fabric, workers, bar.advance, cells
+                        file, prepared_split, view, network, shape, fabric, workers, bar.advance, cells
                     )
             self._features[file] = torch.from_numpy(read_features(file, cells))
         return self._features[file]
@@ -146,7 +188,7 @@ class PhaseLoaders:
             return FeatureLoader(self._stored("train"))
         view, augment = views_of(self.config.views)[0], self._augment(with_geometry)
         return ImageLoader(
-            self.data.train, view, self.config.seed, views, self.workers, strong_views, augment
+            self.data.train, view, self.config.seed, views, self.machine.workers, strong_views, augment
         )
 
     def _augment(self, with_geometry: bool) -> RandAugment | None:
@@ -170,5 +212,6 @@ class PhaseLoaders:
         if self.uses_stored_features(phase):
             return FeatureLoader(self._stored(split))
         if split not in self._evaluation:
-            self._evaluation[split] = evaluation_loader(self.config, self.data.split(split), self.workers)
+            part = self.data.split(split)
+            self._evaluation[split] = evaluation_loader(self.config, part, self.machine.workers)
         return self._evaluation[split]

@@ -17,16 +17,17 @@ from sparselabel.data.answers import file_of, last_words
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.loaders import epoch_batches, rows_of
 from sparselabel.distributed import all_reduce_sum, default_precision, start_fabric
-from sparselabel.errors import ConfigError, counted
+from sparselabel.errors import ConfigError, RunError, counted, param
 from sparselabel.files import atomic_write, require_folder_to_write, write_json
 from sparselabel.inference.class_thresholds import threshold_metrics, write_class_thresholds
+from sparselabel.inference.engine import TORCH
 from sparselabel.inference.score_files import keep_scores
 from sparselabel.losses.base import Progress
 from sparselabel.losses.registry import settings_of
 from sparselabel.metrics.imagenet_real import real_metrics_of
 from sparselabel.metrics.label_metrics import label_metrics
 from sparselabel.models.backbone import Backbone
-from sparselabel.run import Run
+from sparselabel.run import REPLACE, Run
 from sparselabel.training.callbacks import Hooks
 from sparselabel.training.checkpoint import (
     Checkpoint,
@@ -121,9 +122,14 @@ def begin_run(
     resolved = resolve(data, config)
     config = resolved.config
     fabric = started(data, config, machine)
-    speaks, tensorboard = fabric.is_global_zero, handling.tensorboard
-    quiet, loggers = handling.quiet, hooks.loggers
-    log = Log(run, speaks=speaks, quiet=quiet, tensorboard=tensorboard, title=title, loggers=loggers)
+    log = Log(
+        run,
+        speaks=fabric.is_global_zero,
+        quiet=handling.quiet,
+        tensorboard=handling.tensorboard,
+        title=title,
+        loggers=hooks.loggers,
+    )
     if handling.resume and not title and not run.config_file.exists():
         log.say(f"nothing to resume in {out}: starting")
     for note in resolved.notes:
@@ -137,6 +143,7 @@ def begin_run(
     if newest is not None:  # other numbers of processes were tried since, and got to no checkpoint
         remove_old_files(run.checkpoints, newest.processes)
     fabric.barrier()
+    machine = _engine_of_run(run, machine) if goes_on and config.frozen else machine
     lazy = LazyBackbone(config, backbone) if beside is None else beside.backbone
     trainer = Trainer(data, config, run, log, fabric, machine, lazy, hooks=hooks)
     if beside is not None:
@@ -145,6 +152,7 @@ def begin_run(
         # What cannot work is found before a folder is made, or an old run replaced.
         if not goes_on:
             trainer.loaders.check(trainer.network)
+        metadata["engine"] = trainer.loaders.engine if config.frozen else TORCH
         counts = counts_of_run(trainer.loaders, run) if goes_on else new_counts(trainer.loaders)
         trainer.prepare(method_of(config, counts))
         if not goes_on:
@@ -167,6 +175,21 @@ def begin_run(
         take_prior(trainer.method, _prior_of_run(trainer, train_before))
         say_where(trainer.method, machine, log)
     return trainer
+
+
+def _engine_of_run(run: Run, machine: Machine) -> Machine:
+    """The machine with the engine that made the run's stored features, as others differ by rounding."""
+    recorded = run.metadata().get("engine", TORCH)
+    if machine.engine not in (AUTO, recorded):
+        raise RunError(
+            f"{run.path} was begun with features of {param('engine', recorded)}, not {machine.engine}",
+            f"resume it with {param('engine', recorded)}",
+            *REPLACE,
+            what="engine",
+            value=machine.engine,
+            allowed=recorded,
+        )
+    return replace(machine, engine=recorded)
 
 
 def _prior_of_run(trainer: Trainer, train: Callable[[TrainConfig, Path], object]) -> tuple[float, ...] | None:

@@ -22,6 +22,7 @@ from sparselabel.config import Machine, Phase, TrainConfig
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.loaders import Batch, in_order, rows_of
+from sparselabel.inference.scorer import Scorer
 from sparselabel.losses.base import ComposedLoss, Layout, Needs, Progress, Step
 from sparselabel.models.classifier import Output
 from sparselabel.progress import Bar
@@ -41,7 +42,6 @@ from sparselabel.training.network import (
     LazyBackbone,
     Network,
     freeze_unused_parameters,
-    in_evaluation,
     load_into,
     weights_of,
 )
@@ -71,9 +71,7 @@ class Trainer:
 
     def __post_init__(self) -> None:
         data, config = self.data, self.config
-        self.loaders = self.loaders_type(
-            data, config, self.backbone, self.fabric, self.machine.workers, self.log
-        )
+        self.loaders = self.loaders_type(data, config, self.backbone, self.fabric, self.machine, self.log)
         width = self.loaders.feature_width if config.frozen else None
         self.network = Network(config, len(data.classes), self.backbone, width)
         self.watched = WatchedImages(self.run.watched, config.watch, self.loaders)
@@ -234,12 +232,12 @@ class Trainer:
     def scan(self, stage: Stage, progress: Progress, some: Tensor | None = None) -> Iterator[Step]:
         """Steps with the training images of this process, or some of them, as in evaluation."""
         self._share_buffers(stage)
-        model = in_evaluation(stage.eval_module, self.fabric, maps=self.needs.maps)
+        scorer = Scorer(stage.eval_module, self.fabric.device, self.config.precision)
         rows = rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
         rows = rows if some is None else some.numpy()
         loader = self.loaders.evaluation(stage.name, "train")
         for batch in loader(in_order(rows, stage.phase.batch_size), epoch=progress.epoch):
-            yield self.make_step(batch, (model(self.on_device(batch.inputs[0])),), progress)
+            yield self.make_step(batch, (scorer(batch.inputs[0], maps=self.needs.maps),), progress)
 
     def _share_buffers(self, stage: Stage) -> None:
         """Broadcast the buffers of process 0: batch norm statistics differ between processes."""
