@@ -96,7 +96,7 @@ class CompiledNetwork:
     def __init__(
         self, module: nn.Module, engine: str, logits: Callable[..., Tensor] = lambda first, *_: first
     ) -> None:
-        self.module, self.engine, self._logits = module.eval(), engine, logits
+        self.module, self.engine, self._logits = module, engine, logits
         self._run: Inference | None = None
 
     @torch.no_grad()
@@ -109,6 +109,7 @@ class CompiledNetwork:
     @torch.no_grad()
     def run(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """The same, without a check."""
+        self.module.eval()  # it may be part of a model that is trained meanwhile
         if self.engine == TORCH:
             outputs: tuple[Tensor, ...] = self.module(inputs)
             return outputs
