@@ -249,6 +249,8 @@ class _Handler(BaseHTTPRequestHandler):
             raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a request must be JSON")
         try:
             given = json.loads(self.rfile.read(int(length)))
+        except TimeoutError as error:
+            raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, "the request did not come whole") from error
         except (ValueError, RecursionError) as error:
             raise RefusedError(HTTPStatus.BAD_REQUEST, f"the request is not JSON: {error}") from error
         if not isinstance(given, dict):
