@@ -14,8 +14,8 @@ NAMES = [path.relative_to(ROOT).as_posix() for path in MODULES]
 
 ORDER = (
     {"errors", "notebook_progress"},
-    {"checksums", "files", "locks", "progress", "schema"},
-    {"file_formats"},
+    {"checksums", "files", "progress", "schema"},
+    {"file_formats", "locks"},
     {"config"},
     {"resources", "run", "recipes"},
     {"distributed"},

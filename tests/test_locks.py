@@ -74,10 +74,13 @@ def test_several_share_but_none_may_have_it_alone(tmp_path: Path) -> None:
         pass
 
 
-def test_a_folder_that_was_made_for_the_lock_goes_with_it(tmp_path: Path) -> None:
-    with locked(tmp_path / "a" / "b"):
-        assert (tmp_path / "a" / "b" / LOCK).exists()
+def test_a_folder_that_was_made_for_what_failed_goes_with_the_lock(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), locked(tmp_path / "a" / "b"):
+        raise KeyError
     assert [*tmp_path.iterdir()] == []
+    with locked(tmp_path / "a"):
+        assert (tmp_path / "a" / LOCK).exists()
+    assert [*(tmp_path / "a").iterdir()] == []
 
 
 def test_files_have_locks_of_their_own(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def locked(folder: Path, *remedies: str, file: str = "", shared: bool = False) -
     _open.add(descriptor)
     try:
         yield
+        made = []
     finally:
         if descriptor in _open:  # not in a child
             _open.remove(descriptor)
@@ -85,7 +86,7 @@ def _take(path: Path, file: Path, remedies: tuple[str, ...], shared: bool) -> in
 
 
 def _let_go(descriptor: int, file: Path, made: list[Path]) -> None:
-    """Remove the lock, unless others share it, and folders that were made for nothing else."""
+    """Remove the lock, unless others share it, and folders that were made for what then failed."""
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if _is(descriptor, file):
