@@ -108,6 +108,12 @@ def test_flipped_bytes_of_prepared_data_are_noticed(tmp_path: Path, monkeypatch:
             open_prepared(data.folder)
         assert file.name in str(error.value)
         file.write_bytes(good)
+    index = data.folder / "dataset.json"
+    good = index.read_bytes()
+    index.write_bytes(good.replace(b'"checksum"', b'"checksul"'))
+    with pytest.raises(DataError):
+        open_prepared(data.folder)
+    index.write_bytes(good)
     monkeypatch.setattr("sparselabel.data.dataset.CHECKED_AT_ONCE", 0)  # as if all were large
     observed = data.folder / "train" / "observed.npy"
     flip(observed)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sparselabel.data.from_objects import Unlisted
     from sparselabel.data.image_source import ImageSource
 
-FORMAT = 1
+FORMAT, WITHOUT_CHECKSUMS = 2, 1
 PREPARE_AGAIN = "prepare the data again"
 SPATIAL_LABEL_COLUMNS = ("rows", "classes", "centers", "sizes")
 MASK_COLUMNS = ("texts", "offsets", "sizes")
@@ -339,10 +339,10 @@ def open_prepared(folder: Path) -> Dataset:
     content = read_json(index, object, PREPARE_AGAIN, error=DataError)
     if not isinstance(content, dict) or "format" not in content:
         raise DataError(f"{index} does not describe prepared data", PREPARE_AGAIN, what=index)
-    if content["format"] != FORMAT:  # first: others have other keys
+    if content["format"] not in (FORMAT, WITHOUT_CHECKSUMS):  # first: others have other keys
         problem = f"{index} has format {shown(content['format'])}, this program reads format {FORMAT}"
         raise DataError(problem, PREPARE_AGAIN, what=index)
-    if content.get("checksum", json_checksum(content)) != json_checksum(content):
+    if content["format"] == FORMAT and content.get("checksum") != json_checksum(content):
         raise damaged(index, PREPARE_AGAIN, kind=DataError)
     made = of_kind(content, DatasetFile, index, PREPARE_AGAIN, error=DataError)
     classes = tuple(made["classes"])
