@@ -3,7 +3,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow fuzz check format docs bench clean
+.PHONY: demo test test-slow fuzz torture check format docs bench sbom audit clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("sparselabel needs Python 3.11 or newer, found " + sys.version.split()[0] + ": name another one, as in `make PYTHON=python3.12 demo`") if sys.version_info < (3, 11) else None'
@@ -35,6 +35,11 @@ PROCESSES ?= 2
 fuzz: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --seconds $(SECONDS) --processes $(PROCESSES)
 
+# Kills, double starts, full disks, flipped bits and requests for so many minutes: the table of docs/reliability.md.
+MINUTES ?= 5
+torture: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.torture $(MINUTES)
+
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -52,5 +57,14 @@ docs: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks
 
+# What is installed, with versions, licenses and where it came from; needs nothing but pip.
+sbom: $(VENV)/.installed-dev
+	$(BIN)/python -m pip --quiet inspect --local > sbom.json
+	$(BIN)/python -m tools.sbom sbom.json
+
+# Known vulnerabilities of the tested versions, where a database can be reached.
+audit: $(VENV)/.installed-dev
+	$(BIN)/python -m tools.sbom --audit constraints.txt
+
 clean:
-	rm -rf demo site build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf demo site build sbom.json dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

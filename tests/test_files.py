@@ -1,9 +1,12 @@
 import os
+import resource
+import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from sparselabel.files import atomic_write, named
+from sparselabel.files import atomic_write, named, write_arrays
 
 
 def test_a_file_gets_its_name_when_it_is_written(tmp_path: Path) -> None:
@@ -50,3 +53,21 @@ def test_an_error_that_names_a_file_keeps_it(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as raised, atomic_write(tmp_path / "none" / "a.csv") as partial:
         partial.write_text("new")
     assert raised.value.filename == str(tmp_path / "none" / "a.csv.partial")
+
+
+def test_arrays_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "maps.npz"
+    write_arrays(file, rows=np.arange(3))
+    good = file.read_bytes()
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))  # as a full disk
+    try:
+        with pytest.raises(OSError) as error:  # noqa: PT011
+            write_arrays(file, rows=np.arange(10_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, before)
+    assert error.value.filename == str(file)
+    assert file.read_bytes() == good
+    assert [*tmp_path.iterdir()] == [file]

@@ -14,8 +14,8 @@ NAMES = [path.relative_to(ROOT).as_posix() for path in MODULES]
 
 ORDER = (
     {"errors", "notebook_progress"},
-    {"files", "progress", "schema"},
-    {"file_formats"},
+    {"checksums", "files", "progress", "schema"},
+    {"file_formats", "locks"},
     {"config"},
     {"resources", "run", "recipes"},
     {"distributed"},
@@ -113,6 +113,8 @@ def dangers(tree: ast.Module) -> list[str]:
             found.append("torch.load without weights_only=True")
         if name in ("np.load", "numpy.load") and given.get("allow_pickle", "False") != "False":
             found.append("np.load with pickles")
+        if name == "Image.open" and "formats" not in given:
+            found.append("Image.open of any format")
         if given.get("shell", "False") != "False":
             found.append(f"{name} through a shell")
     return found
@@ -129,6 +131,7 @@ def dangers(tree: ast.Module) -> list[str]:
         ("torch.load(path, weights_only=False)", "torch.load without weights_only=True"),
         ("from torch import load", "torch.load"),
         ("np.load(path, allow_pickle=True)", "np.load with pickles"),
+        ("Image.open(path)", "Image.open of any format"),  # for EPS Pillow starts Ghostscript
     ],
 )
 def test_the_rule_sees_dangers(source: str, danger: str) -> None:

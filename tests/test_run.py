@@ -1,3 +1,4 @@
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -196,3 +197,53 @@ def test_an_empty_configuration_is_no_run_of_defaults(run: Run) -> None:
     run.config_file.write_text("")
     with pytest.raises(RunError, match=r"config.toml is empty: bring it back as it was, or begin anew"):
         run.config()
+
+
+class Killed(BaseException):
+    """What no code catches to go on."""
+
+
+@pytest.mark.parametrize("step", range(11))
+def test_replacing_can_be_killed_at_any_moment(run: Run, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = replace(CONFIG, method="an", settings={})
+    write_json(run.result_file, {"best_epoch": 3})
+    run.answers_file.write_text("answers")
+    (run.checkpoints / "0001").mkdir(parents=True)
+    (run.checkpoints / "0001" / "state.json").write_text("{}")
+    left = step
+
+    def killed_at(function: Any) -> Any:
+        def call(*given: Any, **more: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+            return function(*given, **more)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in ("mkdir", "rename", "unlink", "replace"):
+            patch.setattr(Path, name, killed_at(getattr(Path, name)))
+        patch.setattr("shutil.rmtree", killed_at(shutil.rmtree))
+        try:
+            run.begin(other, ABOUT, resume=False, force=True)
+        except Killed:
+            pass
+        else:
+            assert left >= 0
+    if run.config_file.exists() and run.config() == CONFIG:
+        assert run.goes_on(CONFIG, ABOUT, resume=True, force=False)  # the old run, whole or to be evaluated
+    else:
+        run.begin(other, ABOUT, resume=True, force=False)
+        assert run.config() == other
+        assert not run.finished
+        assert not run.checkpoints.exists()
+    assert run.answers_file.read_text() == "answers"
+
+
+def test_no_folder_but_a_run_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "photo.jpg").write_text("photo")
+    with pytest.raises(RunError):
+        Run(tmp_path).begin(CONFIG, ABOUT, resume=False, force=True)
+    assert names(tmp_path) == {"photo.jpg"}

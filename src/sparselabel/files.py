@@ -9,9 +9,12 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparselabel.errors import RunError, param
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 PARTLY_WRITTEN = " requested and "
 """In numpy's error of an array that was written in part, which has no errno: the disk is full."""
@@ -48,6 +51,14 @@ def write_json(path: Path, content: Any) -> None:
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     with atomic_write(path) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def write_arrays(path: Path, **arrays: "npt.ArrayLike") -> None:
+    """Write an .npz file of arrays atomically."""
+    import numpy as np
+
+    with atomic_write(path) as partial, partial.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 BRING_BACK = ("bring it back as it was", f"begin anew with {param('force', True)}")

@@ -1,15 +1,17 @@
 """Progress bars on a terminal and in a notebook, a plain line elsewhere; durations in words."""
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
+    from rich.text import Text
 
 
 def in_notebook() -> bool:
@@ -18,19 +20,29 @@ def in_notebook() -> bool:
     return shell is not None and hasattr(shell.get_ipython(), "kernel")
 
 
-def status_console(*, quiet: bool = False) -> "Console":
-    """Where progress and notes go: beside the results; in a notebook among them. Words are as given."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """A text whose control characters are spelled out: a class's name must not rule the terminal."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def plain_console(**settings: Any) -> "Console":
+    """A console that prints words as they are, also a class called ``[red] :cat:``."""
     from rich.console import Console
 
-    return Console(
-        stderr=not in_notebook(),  # which is red in a notebook
-        force_jupyter=False,  # Rich would make a paragraph of every line
-        highlight=False,
-        markup=False,
-        emoji=False,
-        soft_wrap=True,
-        quiet=quiet,
-    )
+    class PlainConsole(Console):
+        def render_str(self, text: str, **more: Any) -> "Text":
+            return super().render_str(printable(text), **more)
+
+    return PlainConsole(highlight=False, markup=False, emoji=False, soft_wrap=True, **settings)
+
+
+def status_console(*, quiet: bool = False) -> "Console":
+    """Where progress and notes go: beside the results; in a notebook among them. Words are as given."""
+    # On stderr, which is red in a notebook; there Rich would make a paragraph of every line.
+    return plain_console(stderr=not in_notebook(), force_jupyter=False, quiet=quiet)
 
 
 def shows_bars(console: "Console") -> bool:

@@ -5,11 +5,13 @@ import gc
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import torch.distributed as dist
+
+from sparselabel.errors import DISK_FULL, ResourceError
 
 OWN_GROUPS = Path("/proc/self/cgroup")
 GROUPS = Path("/sys/fs/cgroup")
@@ -90,6 +92,26 @@ def free_disk(path: Path) -> int:
     """Bytes free on the disk where ``path`` is or will be: this process's share."""
     existing = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     return shutil.disk_usage(existing).free // _local_processes()
+
+
+def claim(file: Path, refusal: Callable[[Path, int, int], ResourceError]) -> None:
+    """Take the whole file's room on the disk now: writing to a mapped file on a full one ends the process.
+
+    ``refusal`` makes the error of the folder, the bytes that are needed and those that are free.
+    """
+    if not hasattr(os, "posix_fallocate"):
+        return
+    size = file.stat().st_size
+    descriptor = os.open(file, os.O_RDWR)
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError as error:
+        file.unlink()
+        if error.errno not in DISK_FULL:
+            raise
+        raise refusal(file.parent, size, free_disk(file.parent)) from error
+    finally:
+        os.close(descriptor)
 
 
 def format_bytes(number: int) -> str:

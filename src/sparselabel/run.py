@@ -15,6 +15,7 @@ from sparselabel.config import Engine, TrainConfig
 from sparselabel.errors import ConfigError, RunError, command, counted, param
 from sparselabel.file_formats import read_json, reading
 from sparselabel.files import BRING_BACK, TemporaryFolder, write_json
+from sparselabel.locks import LOCK
 from sparselabel.schema import Count, Finite
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 PEOPLES_WORK = ("answers.csv", "complete.csv")
 """Files of a run that no program could make again."""
+OLD = ".replaced-run"
+"""Folder in a run that is being replaced; killed on the way, the next run finds it and deletes the rest."""
 
 
 class _File:
@@ -94,6 +97,7 @@ class Result(TypedDict):
     validation: Measured | None
     test: Measured | None
     recovery: dict[str, float | None] | None
+    model_checksum: NotRequired[int]
 
 
 class Mean(TypedDict):
@@ -214,13 +218,11 @@ class Run:
         """
         if self.goes_on(config, about, resume=resume, force=force):
             return
-        if force and self.path.exists():
+        if self.path.exists():
             self._clear()
         self.path.mkdir(parents=True, exist_ok=True)
         if answers:
             self.given_answers_file.write_bytes(answers)
-        else:  # of a run that was killed when it had just begun
-            self.given_answers_file.unlink(missing_ok=True)
         write_json(self.metadata_file, about)
         configuration.save(config, self.config_file)
 
@@ -247,21 +249,31 @@ class Run:
             )
 
     def _clear(self) -> None:
-        """Delete the run, but not what people have answered."""
+        """Delete the run, or what is left of one, but not what people have answered.
+
+        Killed at any moment it leaves a run that goes on, or a folder that tells that the rest must go.
+        """
+        old = self.path / OLD
+        old.mkdir(exist_ok=True)
+        for file in (self.result_file, self.config_file):  # in this order: without the second it is no run
+            if file.exists():
+                file.rename(old / file.name)
         for item in self.path.iterdir():
             if item.is_dir() and not item.is_symlink():
-                shutil.rmtree(item)
-            elif item.name not in PEOPLES_WORK:
+                if item != old:
+                    shutil.rmtree(item)
+            elif item.name not in (LOCK, *PEOPLES_WORK):
                 item.unlink()
+        shutil.rmtree(old)
 
     def _replaceable(self, force: bool) -> bool:
         """Whether nothing but a run would be lost: ``force`` must not delete a folder of photos."""
         if not self.path.is_dir():
             return False
         names = {item.name for item in self.path.iterdir()}
-        begun = {"run.json", "run.json.partial", "config.toml.partial", "given-answers.csv", *PEOPLES_WORK}
-        just_begun = names <= begun  # killed at once
-        return just_begun or (force and "run.json" in names)
+        begun = {"run.json", "run.json.partial", "config.toml.partial", "given-answers.csv"}
+        just_begun = names <= {LOCK, *begun, *PEOPLES_WORK}  # killed at once
+        return just_begun or OLD in names or (force and "run.json" in names)
 
     def refuse_other_data(self, about: dict[str, Any]) -> None:
         """Raise if a run that is there was begun on other data than ``about`` names."""
@@ -379,7 +391,12 @@ class Run:
 
     def split(self, name: str) -> "PreparedSplit":
         """A split of its data; refuses one that has changed since training."""
-        split = self.data().split(name)
+        from sparselabel.data.dataset import require_as_written
+
+        data = self.data()
+        split = data.split(name)
+        if data.made:
+            require_as_written(data, name)
         if split.digest != self.metadata()["data_digest"].get(name):
             raise RunError(
                 f"split {name!r} of {self.data_folder} is not what {self.path} was trained with",

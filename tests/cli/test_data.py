@@ -257,3 +257,25 @@ def test_real_labels_are_mentioned(command: Command) -> None:
     done = command("prepare", "imagenet", "photos", "--out", "prepared", "--validation", "0")
     assert done == 0
     assert "test: 1 images have ReaL's labels too" in done.out
+
+
+def test_verify_names_what_changed(command: Command) -> None:
+    images(Path("photos"), cat=7, dog=5)
+    command("prepare", "folder", "photos", "--out", "prepared", "--validation", "0")
+    done = command("data", "prepared", "--verify")
+    assert (done, done.out) == (0, "12 images and all arrays are what was prepared\n")
+    first, second, *_ = sorted(Path("photos/cat").iterdir())
+    first.write_bytes(second.read_bytes() + b"more")
+    second.unlink()
+    done = command("data", "prepared", "--verify")
+    assert done == 1
+    assert f"{first.name}\n" in done.err
+    assert f"{second.name}\n" in done.err
+
+
+def test_escape_sequences_do_not_reach_the_terminal(command: Command) -> None:
+    images(Path("photos"), **{"cat\x1b]0;owned\x07": 4, "dog": 3})
+    done = command("prepare", "folder", "photos", "--out", "prepared", "--validation", "0")
+    assert done == 0
+    assert "\x1b" not in done.out + done.err
+    assert "cat\\x1b]0;owned\\x07" in done.out

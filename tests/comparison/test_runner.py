@@ -24,6 +24,7 @@ from sparselabel.data.labels import UNKNOWN
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.errors import ConfigError, ModelError, ResourceError, RunError, param
+from sparselabel.locks import locked
 from sparselabel.metrics.imagenet_real import real_metrics
 from sparselabel.recipes import load
 from sparselabel.run import Run
@@ -331,3 +332,10 @@ def test_runs_that_differ_in_seed_and_rate_begin_together(data: Dataset, tmp_pat
     for run in planned:
         assert Run(run.path).metadata()["label_seed"] == run.label_seed
         assert Run(run.path).config().head.lr == run.config.head.lr
+
+
+def test_two_processes_do_not_train_one_comparison(data: Dataset, tmp_path: Path) -> None:
+    planned = plan_runs(TINY, ["an"], [0], tmp_path / "out")
+    with locked(tmp_path / "out"), pytest.raises(RunError) as error:
+        train_all(data, planned, HERE)
+    assert error.value.what == tmp_path / "out"

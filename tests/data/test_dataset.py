@@ -78,7 +78,7 @@ def test_other_folders_are_refused(folder: Path, name: str, why: str) -> None:
         ("\xff", "dataset.json cannot be read .*prepare the data again"),
         ("[1]", "dataset.json does not describe prepared data"),
         ('{"classes": []}', "dataset.json does not describe prepared data"),
-        ('{"format": 99}', "has format 99, this program reads format 1: prepare the data again"),
+        ('{"format": 99}', "has format 99, this program reads format 2: prepare the data again"),
     ],
 )
 def test_a_wrong_index_is_refused(folder: Path, text: str, rule: str) -> None:

@@ -1,4 +1,5 @@
 import io
+import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -6,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
-from sparselabel.data.decode import load
+from sparselabel.data.decode import load, size_of
 from sparselabel.data.transforms import draw, render, verelst_train
 from sparselabel.errors import DataError
 from tests.data.test_transforms import smooth
@@ -138,3 +139,22 @@ def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
     assert raised.value.what == tmp_path / "moved"
     with pytest.raises(DataError, match="No such file"):
         load(tmp_path / "a.jpg")
+
+
+def test_no_program_is_started_for_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "photo.jpg"
+    Image.fromarray(smooth(16, 20)).save(file, "EPS")
+    monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *_, **__: pytest.fail("Ghostscript"))
+    with pytest.raises(DataError, match="cannot identify image file"):
+        load(file)
+    with pytest.raises(UnidentifiedImageError):
+        size_of(file)
+
+
+def test_a_pipe_is_no_image(tmp_path: Path) -> None:
+    file = tmp_path / "photo.jpg"
+    os.mkfifo(file)
+    for reading in (load, size_of):
+        with pytest.raises(DataError) as error:
+            reading(file)
+        assert error.value.what == file

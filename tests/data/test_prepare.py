@@ -205,6 +205,7 @@ def test_training_sees_the_marks_of_complete_data_and_none_where_labels_are_hidd
         index = made.folder / "dataset.json"
         said = json.loads(index.read_text())
         del said["splits"]["train"]["seen"]
+        said["format"] = 1
         index.write_text(json.dumps(said))
         assert len(open_prepared(made.folder).train.seen) == count
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from sparselabel.checksums import json_checksum, row_checksums
 from sparselabel.config import TrainConfig, save
 from sparselabel.data.labels import LabelTable
 from sparselabel.data.readers import reader
@@ -335,6 +336,11 @@ def _prepared(folder: Path) -> None:
     ]
     _texts(folder / "photos", {"labels.csv": "image,label,value,x,y,w,h,split\n" + "".join(rows)})
     prepare(reader("table")(folder / "photos/labels.csv"), folder / "data", Preparation())
+    # Without checksums: what is mutated is to be looked at, not only noticed.
+    index = folder / "data" / "dataset.json"
+    about = json.loads(index.read_text())
+    splits = {name: {**one, "checksums": {}} for name, one in about["splits"].items()}
+    write_json(index, about | {"format": 1, "splits": splits})
 
 
 def _read_prepared(folder: Path) -> object:
@@ -388,13 +394,13 @@ def _run(folder: Path) -> None:
     run.metrics_file.write_text(json.dumps(record | {"hidden_positives": None}) + "\n")
     checkpoint = run.checkpoints / "0001"
     checkpoint.mkdir(parents=True)
-    write_json(
-        checkpoint / "state.json", asdict(TrainingState(1, "head", 0, True, 1, 0.5)) | {"processes": 1}
-    )
     save_file(
         {"head.weight": torch.zeros(2, 3), "head.bias": torch.zeros(2)}, checkpoint / "model.safetensors"
     )
     torch.save({"state": {0: torch.zeros(3)}, "param_groups": [{"lr": 0.1}]}, checkpoint / "optimizer.pt")
+    # No checksums: what is mutated is to be looked at, not only noticed.
+    state = asdict(TrainingState(1, "head", 0, True, 1, 0.5)) | {"processes": 1, "checksums": {}}
+    write_json(checkpoint / "state.json", state | {"checksum": json_checksum(state)})
     _comparison(folder, run)
 
 
@@ -490,7 +496,10 @@ def _read_pictures(folder: Path) -> object:
 
 
 def _features(folder: Path) -> None:
-    np.save(folder / "features.npy", np.zeros((4, 3), np.float32))
+    features = np.zeros((4, 3), np.float32)
+    np.save(folder / "features.npy", features)
+    with (folder / "features.checksums").open("wb") as file:
+        np.save(file, row_checksums(features))
 
 
 def _read_features(folder: Path) -> object:

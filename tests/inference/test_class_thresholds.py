@@ -14,6 +14,7 @@ from sparselabel.file_formats import read_json
 from sparselabel.files import write_json
 from sparselabel.inference.class_thresholds import (
     ClassThresholds,
+    _read,
     choose,
     expected_by_run,
     load_class_thresholds,
@@ -205,3 +206,14 @@ def test_what_a_run_knows(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"expected\.json has no '\w+'.*: train again") as raised:
         expected_by_run(run)
     assert raised.value.what == run.expected_file
+
+
+def test_thresholds_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "thresholds.json"
+    chosen = no_class_thresholds(("cat",), "nothing").as_json()
+    for key in ("threshold", "slope", "offset"):
+        (row,) = chosen["classes"]
+        write_json(file, chosen | {"classes": [row | {key: float("nan")}]})
+        with pytest.raises(RunError) as error:
+            _read(file, ["cat"])
+        assert error.value.what == file

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparselabel.data.answers import HEADER, SKIPPED, Answer, read_answers
-from sparselabel.errors import DataError, RunError
+from sparselabel.errors import ConfigError, DataError, RunError
 from sparselabel.review.answer_log import AnswerFile
 
 
@@ -70,8 +70,10 @@ def test_a_torn_header(tmp_path: Path) -> None:
 
 def test_only_one_writes(tmp_path: Path) -> None:
     file = tmp_path / "answers.csv"
-    with AnswerFile(file), pytest.raises(RunError, match="being written by another review: end that one"):
+    with AnswerFile(file), pytest.raises(RunError) as error:
         AnswerFile(file)
+    assert (error.value.what, error.value.value) == (file, [os.getpid()])
+    assert error.value.parameters == ["answers"]
     AnswerFile(file).close()
 
 
@@ -109,3 +111,10 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.Mon
         assert len(kept.answers) == 1
         kept.add([("b.jpg", "cat", 1)])
     assert len(read_answers(tmp_path / "answers.csv")) == 2
+
+
+def test_a_reviewer_of_another_encoding_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        AnswerFile(tmp_path / "answers.csv", "Ren\udce9")
+    assert error.value.what == "reviewer"
+    assert [*tmp_path.iterdir()] == []

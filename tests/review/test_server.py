@@ -213,3 +213,14 @@ def test_a_port_that_is_taken(data: Dataset, tmp_path: Path) -> None:
         with make_server(data, tmp_path / "answers.csv", port=port) as server:
             assert server.port not in (0, port)
             server.review.answers.close()
+
+
+def test_a_stalled_request_is_not_called_a_full_disk(
+    server: ReviewServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparselabel.review.server._Handler.timeout", 0.2)
+    host = f"{HOST}:{server.port}"
+    head = f"POST /{server.token}/next HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n"
+    with socket.create_connection((HOST, server.port), timeout=10) as connection:
+        connection.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{".encode())
+        assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")

@@ -91,7 +91,8 @@ def test_runs_side_by_side_are_those_one_by_one(
     for beside, alone in both(small, configs, tmp_path):
         assert beside.config() == alone.config()
         close(load_file(beside.model_file), load_file(alone.model_file))
-        close(beside.result(), alone.result())
+        # The models are equal to 1e-6, not in their bits.
+        close(*(one.result() | {"model_checksum": 0} for one in (beside, alone)))
         lines = [
             [json.loads(line) for line in run.metrics_file.read_text().splitlines()]
             for run in (beside, alone)

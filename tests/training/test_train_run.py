@@ -1,4 +1,5 @@
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.errors import ConfigError, DataError, DataWarning, ResourceError, RunError
 from sparselabel.inference.evaluate import evaluate_run
+from sparselabel.locks import locked
 from sparselabel.losses.base import ComposedLoss, Needs, Scan, TargetLoss, cross_entropy
 from sparselabel.losses.registry import METHODS, Method
 from sparselabel.losses.target_rules import AssumedNegative
@@ -358,6 +360,7 @@ def test_a_damaged_checkpoint_is_named(small: Dataset, tmp_path: Path) -> None:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
 
         patch.setattr(torch, "load", full)
+        (newest / "optimizer.pt").write_bytes(optimizer)
         with pytest.raises(RuntimeError, match="can't allocate memory"):
             Checkpoint(newest).optimizer()
     for damaged in (b"", b"\xff\xfe", b"[]", b"{}", b'{"processes": 1, "epoch": 2}'):
@@ -377,8 +380,17 @@ def test_damaged_features_are_named(small: Dataset, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=rf"{file.name} cannot be read \(.*\): remove it, and it is comp"):
             train_run(data, config, tmp_path / "run", HERE, Handling(quiet=True, force=True))
     file.write_bytes(good[:-4] + b"\xff\xff\xff\x7f")
-    with pytest.raises(DataError, match=rf"{file.name} are damaged, as not all are finite: remove it"):
+    with pytest.raises(DataError, match=rf"{file.name}, row 60 is damaged \(.*\): remove it"):
         train_run(data, config, tmp_path / "run", HERE, Handling(quiet=True, force=True))
     file.unlink()
     train_run(data, config, tmp_path / "run", HERE, Handling(quiet=True, force=True))
     assert file.read_bytes() == good
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_two_processes_do_not_train_one_run(small: Dataset, tmp_path: Path, resume: bool) -> None:
+    run = tmp_path / "run"
+    with locked(run), pytest.raises(RunError) as error:
+        train_run(small, tiny(), run, HERE, replace(QUIET, resume=resume))
+    assert (error.value.what, error.value.value) == (run, [os.getpid()])
+    assert [*run.iterdir()] == []

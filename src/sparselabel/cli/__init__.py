@@ -34,6 +34,7 @@ from sparselabel.cli import (
 from sparselabel.cli import prepare as prepare_exports
 from sparselabel.cli.arguments import AS_FLAGS, note_flags, refuse_fractions, take_file
 from sparselabel.cli.help import HELP_FLAGS, ShortHelp, explained
+from sparselabel.cli.terminal import printable
 from sparselabel.errors import (
     DISK_FULL,
     ConfigError,
@@ -138,7 +139,7 @@ def _name_for_users(file: object) -> str:
 
 
 def _say(kind: str, text: str) -> None:
-    print(f"sparselabel: {kind}: {text}", file=sys.stderr)  # noqa: T201
+    print(printable(f"sparselabel: {kind}: {text}"), file=sys.stderr)  # noqa: T201
 
 
 def _say_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:

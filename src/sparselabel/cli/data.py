@@ -9,8 +9,8 @@ from cyclopts import Parameter
 
 from sparselabel.cli.arguments import AS_FLAGS
 from sparselabel.cli.terminal import plain_console, progress
+from sparselabel.errors import DataError, spell
 from sparselabel.errors import counted as number_of
-from sparselabel.errors import spell
 
 if TYPE_CHECKING:
     from sparselabel.data.checks import Problem
@@ -31,6 +31,7 @@ def data(
     split: str = "train",
     every_class: Annotated[bool, Parameter(name="--all")] = False,
     images: bool = False,
+    verify: bool = False,
     sheet: Path | None = None,
     seed: int = 0,
     json: bool = False,
@@ -49,6 +50,8 @@ def data(
         List every class; without it, of more than 40 the most and the least frequent ones.
     images
         Open every image too: broken, tiny and nearly identical ones are found. Takes as long as `prepare`.
+    verify
+        Read every array and every image, and say which are not what was prepared; nothing else is shown.
     sheet
         PNG file to draw random images in, with their labels, points and boxes; its CSV is beside it.
     seed
@@ -59,6 +62,9 @@ def data(
     from sparselabel.data.dataset import open_prepared
 
     prepared = open_prepared(folder)
+    if verify:
+        _verify(prepared)
+        return
     shown = prepared.split(split)
     if sheet is not None:
         from sparselabel.report.figures.contact_sheet import draw_sheet
@@ -129,6 +135,24 @@ def _problems(
     if fingerprints:
         problems += image_problems(prepared, fingerprints)
     return [replace(problem, remedy=spell(problem.remedy, AS_FLAGS)) for problem in problems]
+
+
+def _verify(prepared: "Dataset") -> None:
+    from sparselabel.data.checks import changed_files
+
+    count = sum(len(split) for split in prepared.splits.values())
+    with progress(count, f"reading {number_of(count, 'image')}") as advance:
+        changed = [*changed_files(prepared, advance)]
+    if changed:
+        problem = f"{number_of(len(changed), 'file')} of {prepared.folder} changed since it was prepared"
+        raise DataError(
+            "\n  ".join([f"{problem}:", *map(str, changed)]) + "\nWhat to do",
+            "bring them back",
+            "prepare the data again",
+            what=prepared.folder,
+            value=len(changed),
+        )
+    plain_console().print(f"{number_of(count, 'image')} and all arrays are what was prepared")
 
 
 def _fingerprints(prepared: "Dataset") -> "Fingerprints":

@@ -3,17 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.table import Table
 
-from sparselabel.progress import first_process, progress_bar, status_console
+from sparselabel.progress import first_process, plain_console, printable, progress_bar, status_console
 
-__all__ = ["first_process", "fitting_tables", "names_first", "plain_console", "progress"]
-
-
-def plain_console() -> Console:
-    """Where results go: words are printed as they are, also a class called ``[red] :cat:``."""
-    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+__all__ = ["first_process", "fitting_tables", "names_first", "plain_console", "printable", "progress"]
 
 
 def names_first(name: str, *others: str) -> Table:

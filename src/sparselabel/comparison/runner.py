@@ -3,6 +3,7 @@
 import os
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,8 @@ from sparselabel.comparison.ray_runs import Cluster
 from sparselabel.config import Handling, Machine, TrainConfig
 from sparselabel.errors import ConfigError, RunError, SparselabelError, command
 from sparselabel.files import require_folder_to_write
+from sparselabel.locks import locked
+from sparselabel.progress import first_process
 from sparselabel.resources import give_back_memory
 from sparselabel.run import Run
 
@@ -77,10 +80,24 @@ def train_all(
     """Check all runs, train what is not finished yet; an outcome for each, in their order."""
     callback = callback or RunsCallback()
     folders = {run.path.parent for run in planned}
-    for out in folders:
-        check_all(
-            data, [run for run in planned if run.path.parent == out], machine_here(machine, cluster), out
-        )
+    with ExitStack() as held:
+        for out in folders if first_process() else ():
+            held.enter_context(locked(out))
+        for out in folders:
+            runs = [run for run in planned if run.path.parent == out]
+            check_all(data, runs, machine_here(machine, cluster), out)
+        return _train_checked(data, planned, machine, callback, command, cluster, handling)
+
+
+def _train_checked(
+    data: "Dataset",
+    planned: Sequence[PlannedRun],
+    machine: Machine,
+    callback: RunsCallback,
+    command: Sequence[str],
+    cluster: Cluster | None,
+    handling: Handling | None,
+) -> list[Outcome]:
     finished = [run for run in planned if Run(run.path).finished]
     callback.on_skipped(len(finished))
     outcomes = {run.path: Outcome(run, Run(run.path).result()) for run in finished}

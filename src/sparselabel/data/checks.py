@@ -1,21 +1,27 @@
 """Checks of prepared data: each problem has a name, a description and a remedy."""
 
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.dataset import Dataset
+from sparselabel.checksums import file_checksum
+from sparselabel.data.dataset import Dataset, PreparedSplit
+from sparselabel.data.decode import digest_of
 from sparselabel.data.describe import Counts
 from sparselabel.data.image_hashes import Fingerprints, ImageNumbers, exact_duplicates, near_duplicates
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import command, listing, spell
 
 HANDFUL = 5  # observed positives below which a class can hardly be learned
+BLOCK = 1024  # images read before progress is told
 NAMED = 5  # items that a line names; JSON has all
 SURPRISE = 5.0  # standard deviations from what a random choice keeps: never by chance, with 1,000 classes too
 NOTABLE = 0.05  # and by so much of the class's positives
@@ -376,3 +382,28 @@ def _locations(prepared: Dataset) -> Callable[[int], Image]:
         return names[split], number - (int(ends[split - 1]) if split else 0)
 
     return at
+
+
+def changed_files(prepared: Dataset, report: Callable[[int], None]) -> Iterator[Path]:
+    """Arrays and images that are not what was prepared, or gone; ``report`` is told of images looked at."""
+    for name, split in prepared.splits.items():
+        for array, checksum in prepared.made["splits"][name].get("checksums", {}).items():
+            file = prepared.folder / name / f"{array}.npy"
+            if file_checksum(file) != checksum:
+                yield file
+        if split.in_memory:
+            continue
+
+        def changed(row: int, split: PreparedSplit = split) -> bool:
+            try:
+                return digest_of(split.path(row).read_bytes()) != int(split.digests[row])
+            except OSError:
+                return True
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing releases the interpreter lock
+            for start in range(0, len(split), BLOCK):
+                rows = range(start, min(start + BLOCK, len(split)))
+                yield from (
+                    split.path(row) for row, other in zip(rows, pool.map(changed, rows), strict=True) if other
+                )
+                report(len(rows))

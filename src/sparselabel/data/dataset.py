@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from sparselabel.checksums import damaged, json_checksum, require_checksum
 from sparselabel.data.decode import load
 from sparselabel.data.labels import UNKNOWN, Labels, LabelTable, Texts
 from sparselabel.data.masks import Masks
@@ -37,11 +38,12 @@ if TYPE_CHECKING:
     from sparselabel.data.from_objects import Unlisted
     from sparselabel.data.image_source import ImageSource
 
-FORMAT = 1
+FORMAT, WITHOUT_CHECKSUMS = 2, 1
 PREPARE_AGAIN = "prepare the data again"
 SPATIAL_LABEL_COLUMNS = ("rows", "classes", "centers", "sizes")
 MASK_COLUMNS = ("texts", "offsets", "sizes")
 BLOCK = 1 << 22  # labels compared at a time
+CHECKED_AT_ONCE = 1 << 20  # bytes of an array that is checked when data is opened; others when they are used
 
 Seen = Literal["all", "none", "own"]
 """Which spatial labels training may see: all, none, or those in files of their own."""
@@ -76,8 +78,11 @@ class PreparedSplit:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def image(self, row: int, at_least: int | None = None) -> "Image.Image":
-        """A row's image, upright and in RGB; a file may be decoded small, as ``decode.load`` says."""
+    def image(self, row: int, at_least: int | None = None, check: bool = True) -> "Image.Image":
+        """A row's image, upright and in RGB; a file may be decoded small, as ``decode.load`` says.
+
+        ``check``: that the file is the one that was prepared.
+        """
         if self.images is not None:
             return self.images[row]
         if self.in_memory:
@@ -86,7 +91,7 @@ class PreparedSplit:
                 "give the data again: Run.open(folder, data=dataset)",
                 what="data",
             )
-        return load(self.path(row), at_least)
+        return load(self.path(row), at_least, int(self.digests[row]) if check else None)
 
     def path(self, row: int) -> Path:
         """Where a row's image is."""
@@ -306,6 +311,7 @@ class SplitFile(TypedDict):
     real: NotRequired[bool]
     masks: NotRequired[bool]
     in_memory: NotRequired[bool]
+    checksums: NotRequired[dict[str, int]]
 
 
 class DatasetFile(TypedDict):
@@ -333,9 +339,11 @@ def open_prepared(folder: Path) -> Dataset:
     content = read_json(index, object, PREPARE_AGAIN, error=DataError)
     if not isinstance(content, dict) or "format" not in content:
         raise DataError(f"{index} does not describe prepared data", PREPARE_AGAIN, what=index)
-    if content["format"] != FORMAT:  # first: others have other keys
+    if content["format"] not in (FORMAT, WITHOUT_CHECKSUMS):  # first: others have other keys
         problem = f"{index} has format {shown(content['format'])}, this program reads format {FORMAT}"
         raise DataError(problem, PREPARE_AGAIN, what=index)
+    if content["format"] == FORMAT and content.get("checksum") != json_checksum(content):
+        raise damaged(index, PREPARE_AGAIN, kind=DataError)
     made = of_kind(content, DatasetFile, index, PREPARE_AGAIN, error=DataError)
     classes = tuple(made["classes"])
     root = Path(made["root"])
@@ -347,8 +355,12 @@ def open_prepared(folder: Path) -> Dataset:
 
 
 def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: "SplitFile") -> PreparedSplit:
-    def array(name: str, layout: str) -> Any:  # the values are not checked here
-        return read_array(folder / f"{name}.npy", layout, PREPARE_AGAIN, mapped=True)
+    def array(name: str, layout: str) -> Any:
+        file = folder / f"{name}.npy"
+        mapped = read_array(file, layout, PREPARE_AGAIN, mapped=True)
+        if file.stat().st_size <= CHECKED_AT_ONCE and name in checksums:
+            require_checksum(file, checksums[name], PREPARE_AGAIN, kind=DataError)
+        return mapped
 
     def spatial_labels(kind: str) -> SpatialLabels:
         rows = array(f"{kind}_rows", "i M")
@@ -362,6 +374,7 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: "Spli
         texts, offsets = array("mask_texts", "u T"), array("mask_offsets", f"i {count + 1}")
         return Masks(texts, offsets, array("mask_sizes", f"i {count} 2"))
 
+    checksums = about.get("checksums", {})
     count, labels = about["images"], f"i {about['images']} {len(classes)}"
     ids = array("ids", f"U {count}")
     truth, observed = array("truth", labels), array("observed", labels)
@@ -386,6 +399,22 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: "Spli
         masks=masks(len(everything)) if about.get("masks") else None,
         in_memory=bool(about.get("in_memory")),
     )
+
+
+def require_as_written(data: Dataset, *splits: str) -> None:
+    """Raise if an array of some splits, or of all, is not what was written; each is read once a process."""
+    for name in splits or data.splits:
+        for array, checksum in data.made["splits"][name].get("checksums", {}).items():
+            file = data.folder / name / f"{array}.npy"
+            if not file.exists():  # it was moved since it was opened
+                continue
+            found = file.stat()
+            if (state := (file, found.st_mtime_ns, found.st_size)) not in _as_written:
+                require_checksum(file, checksum, PREPARE_AGAIN, kind=DataError)
+                _as_written.add(state)
+
+
+_as_written: set[tuple[Path, int, int]] = set()
 
 
 def hides_labels(truth: Labels, observed: Labels) -> bool:

@@ -4,7 +4,7 @@ Both kinds of loader give ``Batch``es, so that the training loop need not know w
 known by their row in the split, their index in the field's words.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -66,11 +66,16 @@ class Loader(Protocol):
         """The batches of these rows, as seen in this epoch."""
 
 
+RowCheck = Callable[[Rows, npt.NDArray[np.floating]], None]
+"""Raises unless rows that were read from a file are those that were written."""
+
+
 class FeatureLoader:
     """Features of whole images: pooled (N, D), or feature maps (N, D, h, w) in half precision."""
 
-    def __init__(self, features: Tensor) -> None:
+    def __init__(self, features: Tensor, check: RowCheck | None = None) -> None:
         self.features = features
+        self.check = check
         self.half = features.dtype == torch.float16
 
     def __call__(self, batches: Sequence[Rows], epoch: int) -> Iterator[Batch]:
@@ -80,7 +85,10 @@ class FeatureLoader:
             rows = torch.from_numpy(array)
             if len(rows) not in geometries:
                 geometries[len(rows)] = (ViewGeometry.whole(len(rows)),)
-            inputs = self.features.index_select(0, rows if array.min(initial=0) >= 0 else rows.clamp(min=0))
+            wanted = rows if array.min(initial=0) >= 0 else rows.clamp(min=0)
+            inputs = self.features.index_select(0, wanted)
+            if self.check is not None:
+                self.check(wanted.numpy(), inputs.numpy())
             yield Batch(rows, (inputs.float() if self.half else inputs,), geometries[len(rows)])
 
 
@@ -172,6 +180,7 @@ class _Views(Dataset[Any]):
         self.views = views
         self.first_strong = views - strong_views
         self.augment = augment
+        self._unseen = np.ones(len(split), np.bool_)  # by this process
 
     def __getitems__(self, key: tuple[int, Rows]) -> tuple[Tensor, Tensor, Tensor] | DataError:
         """Rows, pixels and geometry of a batch, or a ``DataError`` for the loader to raise.
@@ -190,7 +199,8 @@ class _Views(Dataset[Any]):
         columns = 9 if self.augment is not None and self.augment.cutout else 5
         geometries: npt.NDArray[np.float32] = np.zeros((len(rows), self.views, columns), np.float32)
         for position, row in enumerate(np.maximum(rows, 0).tolist()):  # padding shows the first image
-            image = self.split.image(row, self.view.at_least)
+            image = self.split.image(row, self.view.at_least, check=bool(self._unseen[row]))
+            self._unseen[row] = False
             for number in range(self.views):
                 key = (self.seed, epoch, row, number)
                 geometry = draw(self.view, key, image.width, image.height)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from sparselabel.errors import DataError
 
 BLOCK = 1 << 22  # bytes copied at a time
+DIGITS = 7  # of five bits: a longer run length is none, and would not fit when many are added
 
 Indices = npt.NDArray[np.int64]
 
@@ -130,6 +131,8 @@ def _counts(masks: Masks) -> tuple[Indices, Indices, Indices]:
         raise DataError("a mask's run lengths are damaged", "prepare the data again")
     firsts = np.concatenate([[0], np.flatnonzero(last)[:-1] + 1])
     lengths = np.diff(np.append(firsts, len(codes)))
+    if lengths.max() > DIGITS:
+        raise DataError("a mask's run lengths are damaged", "prepare the data again")
     digit = np.arange(len(codes)) - np.repeat(firsts, lengths)
     values = np.add.reduceat((codes & 0x1F) << (5 * digit), firsts)
     values -= np.where(codes[last] & 0x10, np.int64(1) << (5 * lengths), 0)  # the highest bit is the sign

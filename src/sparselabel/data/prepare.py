@@ -3,7 +3,6 @@
 Every image is decoded once here, so that a broken one is noticed now and not after hours of training.
 """
 
-import hashlib
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +18,7 @@ import numpy.typing as npt
 from sparselabel.config import Preparation
 from sparselabel.data.annotation_budget import annotate, buys_nothing, refuse_budget, refuse_more_than_all
 from sparselabel.data.dataset import Dataset, open_prepared
-from sparselabel.data.decode import load
+from sparselabel.data.decode import digest_of, load
 from sparselabel.data.external_scores import ScoreReport, apply_scores
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
 from sparselabel.data.readers import READERS
@@ -36,6 +35,7 @@ from sparselabel.data.split_writer import (
 )
 from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing, nearest, param
 from sparselabel.files import TemporaryFolder
+from sparselabel.locks import locked
 from sparselabel.progress import progress_bar, status_console
 
 Report = Callable[[int], None]
@@ -46,6 +46,13 @@ def prepare(
     source: RawDataset, out: Path, how: Preparation, *, force: bool = False, report: Report | None = None
 ) -> Dataset:
     """Check, sparsify, split and write; returns the data opened."""
+    with locked(out):
+        return _prepare_locked(source, out, how, force, report)
+
+
+def _prepare_locked(
+    source: RawDataset, out: Path, how: Preparation, force: bool, report: Report | None
+) -> Dataset:
     refuse_taken(out, force)
     refuse_in_the_way(source, out, how)
     if "train" not in source.splits:
@@ -231,12 +238,11 @@ def _checked(root: Path, split: RawSplit) -> Iterator[int | DataError]:
         file = root / path
         try:
             load(file)
-            digest = hashlib.blake2b(file.read_bytes(), digest_size=8).digest()
+            return digest_of(file.read_bytes())
         except DataError as error:
             return error
         except OSError as error:
             return DataError(f"{file}: {error}")
-        return int.from_bytes(digest, "little")
 
     if split.images is not None:  # looked at when they are used: going through somebody's dataset may be slow
         yield from split.images.rows.tolist()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sparselabel.checksums import file_checksum, json_checksum
 from sparselabel.config import Preparation
 from sparselabel.data.dataset import FORMAT, MASK_COLUMNS, SPATIAL_LABEL_COLUMNS, Seen, hides_labels
 from sparselabel.data.labels import NEGATIVE, POSITIVE, Indices, Labels, LabelTable
@@ -17,6 +18,7 @@ from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, RunError, counted, listing, param
 from sparselabel.files import named, require_folder_to_write
+from sparselabel.locks import LOCK
 
 PARTIAL = ".partial"
 """Folder inside the one to write where data is written before it is moved to its place."""
@@ -47,7 +49,7 @@ def refuse_in_the_way(source: RawDataset, out: Path, how: Preparation) -> None:
 
 
 def _entries(out: Path) -> set[str]:
-    return {entry.name for entry in out.iterdir()} - {PARTIAL} if out.exists() else set()
+    return {entry.name for entry in out.iterdir()} - {PARTIAL, LOCK} if out.exists() else set()
 
 
 def old_splits(out: Path) -> list[str]:
@@ -133,10 +135,8 @@ def _write_data(
 ) -> None:
     about: dict[str, dict[str, object]] = {}
     for name, observed in splits.items():
-        about[name] = {
-            "images": len(observed.split.labels),
-            "digest": _write_split(new / name, observed),
-        }
+        digest, checksums = _write_split(new / name, observed)
+        about[name] = {"images": len(observed.split.labels), "digest": digest, "checksums": checksums}
         about[name] |= {key: True for key in ("real", "masks") if getattr(observed.split, key) is not None}
         about[name]["seen"] = _which_seen(observed)
         if observed.split.images is not None:
@@ -151,11 +151,14 @@ def _write_data(
         "splits": about,
         "preparation": asdict(how),
     }
+    index |= more
     with named(new / "dataset.json"):
-        (new / "dataset.json").write_text(json.dumps(index | more, indent=1))
+        text = json.dumps(index | {"checksum": json_checksum(index)}, indent=1)
+        (new / "dataset.json").write_text(text)
 
 
-def _write_split(folder: Path, observed: ObservedSplit) -> str:
+def _write_split(folder: Path, observed: ObservedSplit) -> tuple[str, dict[str, int]]:
+    """Write a split's arrays; returns what identifies it, and the checksum of each file."""
     folder.mkdir()
     table = LabelTable(observed.split.labels.ids, observed.split.labels.classes, observed.observed)
     arrays: dict[str, npt.NDArray[Any]] = {
@@ -184,7 +187,7 @@ def _write_split(folder: Path, observed: ObservedSplit) -> str:
     if observed.split.masks is not None:
         for column in MASK_COLUMNS:
             _save(folder / f"mask_{column}.npy", getattr(observed.split.masks, column))
-    return digest.hexdigest()
+    return digest.hexdigest(), {file.stem: file_checksum(file) for file in sorted(folder.iterdir())}
 
 
 def _save(file: Path, array: npt.NDArray[Any]) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image
 
 from sparselabel.data.dataset import Dataset, PreparedSplit
+from sparselabel.data.decode import FORMATS
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.errors import DataError, RunError, listing, param
 from sparselabel.files import atomic_write
@@ -123,7 +124,7 @@ def _images(
 def _size(file: Path) -> tuple[int, int]:
     """Width and height of an image as it is seen: cameras may store it lying on its side."""
     try:
-        with Image.open(file) as image:
+        with Image.open(file, formats=FORMATS) as image:
             width, height = image.size
             lying = image.getexif().get(0x0112, 1) >= 5
     except (OSError, ValueError) as error:

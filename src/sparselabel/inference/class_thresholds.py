@@ -18,18 +18,13 @@ from sparselabel.metrics.calibration import (
     Floats,
     calibrate,
     calibration_metrics,
+    class_blocks,
     logits_of,
     no_calibration,
 )
 from sparselabel.metrics.class_prevalence import Prevalence, PrevalenceSource, Situation, estimate_prevalence
 from sparselabel.metrics.precision_recall import precision_recall_f1
-from sparselabel.metrics.thresholds import (
-    PRECISIONS,
-    between,
-    check_threshold,
-    f1_thresholds,
-    precision_thresholds,
-)
+from sparselabel.metrics.thresholds import PRECISIONS, all_thresholds, between, check_threshold
 from sparselabel.run import Run
 from sparselabel.schema import LARGEST, Count, Finite, Range
 
@@ -172,13 +167,16 @@ def choose(run: Run, data: Dataset, split: PreparedSplit, scores: Scores) -> Cla
     expected = expected_by_run(run)
     prevalence = estimate_prevalence(logits, labels, data.train.observed.counts(), expected)
     calibration = calibrate(logits, labels, prevalence.shares, prevalence.annotating)
-    calibrated = calibration(logits)
-    thresholds = f1_thresholds(calibrated)
-    at_precision = np.stack([precision_thresholds(calibrated, wanted) for wanted in PRECISIONS], axis=1)
-    above = calibrated >= thresholds
-    hits = np.where(above, calibrated, 0).sum(axis=0)
-    precision = hits / np.maximum(above.sum(axis=0), 1)
-    recall = hits / np.maximum(calibrated.sum(axis=0), 1e-9)
+    count = len(data.classes)
+    thresholds, precision, recall = np.empty(count), np.empty(count), np.empty(count)
+    at_precision = np.empty((count, len(PRECISIONS)))
+    for classes in class_blocks(*logits.shape):
+        calibrated = calibration.of_classes(classes)(logits[:, classes])
+        thresholds[classes], at_precision[classes] = all_thresholds(calibrated)
+        above = calibrated >= thresholds[classes]
+        hits = np.where(above, calibrated, 0).sum(axis=0)
+        precision[classes] = hits / np.maximum(above.sum(axis=0), 1)
+        recall[classes] = hits / np.maximum(calibrated.sum(axis=0), 1e-9)
     positive, negative = (np.count_nonzero(labels == value, axis=0) for value in (POSITIVE, NEGATIVE))
     rows = []
     for index, name in enumerate(data.classes):

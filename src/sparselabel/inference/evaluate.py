@@ -30,6 +30,7 @@ from sparselabel.inference.scorer import (
     full_precision,
     load_scorer,
 )
+from sparselabel.locks import locked
 from sparselabel.metrics.average_precision import Scores
 from sparselabel.metrics.imagenet_real import real_metrics_of
 from sparselabel.metrics.label_metrics import label_metrics
@@ -67,13 +68,16 @@ def evaluate_run(
     check_threshold(threshold)
     keep_freed_memory()
     run.require_finished()
-    prepared_split = run.split(split)
-    localization = LocalizationMetric(prepared_split, ground_truth)
-    loader = evaluation_loader(run.config(), prepared_split, workers)
-    look, maps = localization.update if localization.pairs else None, bool(localization.pairs)
-    scorer = load_scorer(run, engine=engine, images=len(prepared_split))
-    scores = scorer.scores(loader, len(prepared_split), maps=maps, report=report, look=look)
-    return keep_evaluation(run, prepared_split, scores.numpy(), localization, scorer.engine_used, threshold)
+    with locked(run.path, shared=True):
+        prepared_split = run.split(split)
+        localization = LocalizationMetric(prepared_split, ground_truth)
+        loader = evaluation_loader(run.config(), prepared_split, workers)
+        look, maps = localization.update if localization.pairs else None, bool(localization.pairs)
+        scorer = load_scorer(run, engine=engine, images=len(prepared_split))
+        scores = scorer.scores(loader, len(prepared_split), maps=maps, report=report, look=look)
+        return keep_evaluation(
+            run, prepared_split, scores.numpy(), localization, scorer.engine_used, threshold
+        )
 
 
 def keep_evaluation(
@@ -90,6 +94,7 @@ def keep_evaluation(
     measured = about | label_metrics(scores, labels, threshold)
     measured["real"] = real_metrics_of(scores, prepared_split)
     measured["location"] = localization.compute(scores)
+    run.evaluation_file(split).unlink(missing_ok=True)  # so that it is never said of other scores
     keep_scores(run, prepared_split, scores)
     localization.save(run.location_file(split))
     thresholds = load_class_thresholds(run) if has_class_thresholds(run) else None

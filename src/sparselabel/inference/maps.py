@@ -15,6 +15,7 @@ from sparselabel.data.loaders import in_order
 from sparselabel.data.transforms import View, draw, render
 from sparselabel.errors import RunError, SparselabelError
 from sparselabel.file_formats import read_arrays
+from sparselabel.files import write_arrays
 from sparselabel.inference.scorer import (
     Scorer,
     cells_of,
@@ -58,7 +59,9 @@ def write_maps(
         cells.append(cells_of(scored.output)[places, chosen].float().cpu().numpy())
         logits = full_precision(scored.output.logits)[places, chosen]
         scores.append(torch.sigmoid(logits).float().cpu().numpy())
-    np.savez(file, rows=wanted, classes=indices, scores=np.concatenate(scores), cells=np.concatenate(cells))
+    write_arrays(
+        file, rows=wanted, classes=indices, scores=np.concatenate(scores), cells=np.concatenate(cells)
+    )
 
 
 def _there(file: Path, rows: npt.NDArray[np.int64], classes: npt.NDArray[np.int64]) -> bool:

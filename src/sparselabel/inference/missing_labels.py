@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import UNKNOWN
+from sparselabel.files import write_arrays
 from sparselabel.inference.scorer import evaluation_loader, full_precision, load_scorer
 from sparselabel.run import Run
 
@@ -55,4 +56,4 @@ def write_missing(run: Run, *, workers: int = 0, report: Callable[[int], None] |
         unknown = torch.from_numpy(split.observed.values[batch.numpy()] == UNKNOWN)
         highest.add(torch.sigmoid(full_precision(output.logits)).float().cpu(), batch, unknown)
     rows, classes, scores = highest.ranked()
-    np.savez(run.missing_file, rows=rows.numpy(), classes=classes.numpy(), scores=scores.numpy())
+    write_arrays(run.missing_file, rows=rows.numpy(), classes=classes.numpy(), scores=scores.numpy())

@@ -17,11 +17,12 @@ import torch
 from sparselabel.config import AUTO
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.loaders import Batch, FeatureLoader, Loader, Rows, in_order
-from sparselabel.errors import DataError, DataWarning, RunError, counted, listing
+from sparselabel.errors import DataError, DataWarning, ResourceError, RunError, counted, listing
 from sparselabel.file_formats import read_array, read_json
 from sparselabel.files import write_json
 from sparselabel.inference.engine import TORCH
 from sparselabel.inference.scorer import BATCH, evaluation_loader, full_precision, load_scorer
+from sparselabel.resources import claim, format_bytes
 from sparselabel.run import Run
 
 FEATURES = 1024  # rows of stored features at a time
@@ -47,21 +48,22 @@ def write_review_scores(
     run: Run,
     split: PreparedSplit,
     *,
-    features: npt.NDArray[np.float32] | None = None,
+    features: FeatureLoader | None = None,
     workers: int = 0,
     engine: str = AUTO,
     report: Callable[[int], None] | None = None,
 ) -> ReviewScores:
-    """Score every training image once, by its stored features (N, D) where there are some."""
+    """Score every training image once, by its stored features where there are some."""
     scorer = load_scorer(run, engine=engine, images=len(split))
     file = run.review_scores_file
     partial = file.with_name(file.name + ".partial")
     scores = np.lib.format.open_memmap(partial, "w+", np.float16, split.truth.values.shape)
+    claim(partial, _no_room)
     scores[:] = np.nan
     unreadable: list[str] = []
     if features is not None:
         scorer, batch = replace(scorer, model=scorer.head, engine=TORCH), FEATURES
-        loader: Loader = FeatureLoader(torch.from_numpy(features))
+        loader: Loader = features
     else:
         loader, batch = Readable(evaluation_loader(run.config(), split, workers), unreadable), BATCH
     for rows, output, _ in scorer.batches(loader, np.arange(len(split)), batch=batch, report=report):
@@ -90,6 +92,17 @@ def write_review_scores(
     write_json(_about_file(run), _identity(run, split) | {"engine": scorer.engine_used})
     written: ReviewScores = read_array(file, mapped=True)
     return written
+
+
+def _no_room(folder: Path, size: int, free: int) -> ResourceError:
+    return ResourceError(
+        f"the scores of all training images take {format_bytes(size)} and {folder} has {format_bytes(free)} "
+        "free",
+        "make room",
+        "copy the run to a larger disk",
+        what=folder,
+        value=size,
+    )
 
 
 class Readable:

@@ -9,6 +9,7 @@ from sparselabel.data.dataset import PreparedSplit, evaluation_labels
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
 from sparselabel.errors import RunError, command
 from sparselabel.file_formats import read_arrays
+from sparselabel.files import write_arrays
 from sparselabel.metrics.average_precision import Scores
 from sparselabel.run import Run
 
@@ -35,7 +36,7 @@ class SplitScores:
 def keep_scores(run: Run, split: PreparedSplit, scores: Scores) -> None:
     """Write RUN/scores-SPLIT.npz, as floats."""
     ids = np.asarray(split.truth.ids)
-    np.savez(run.scores_file(split.name), ids=ids, scores=np.asarray(scores, np.float32))
+    write_arrays(run.scores_file(split.name), ids=ids, scores=np.asarray(scores, np.float32))
 
 
 def saved_scores(run: Run, split: str) -> SplitScores:

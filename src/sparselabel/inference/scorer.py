@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from sparselabel.checksums import require_checksum
 from sparselabel.config import AUTO, TrainConfig
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.loaders import ImageLoader, Loader, in_order, rows_of
@@ -270,6 +271,10 @@ def load_classifier(run: Run) -> Classifier:
     if not run.model_file.is_file():
         raise RunError(f"{run.path} has no model.safetensors", "train it again", what=run.model_file)
     classes = len(run.classes)
+    checksum = run.result().get("model_checksum") if run.finished else None
+    if checksum is not None:  # runs of older versions have none
+        again = f"train it again with {command('train', '...', force=True)}"
+        require_checksum(run.model_file, checksum, "bring it back", again)
     with default_precision(config.precision):
         if run.own_model is not None:
             backbone = own_backbone(copy.deepcopy(run.own_model), config.views.size, classes).backbone

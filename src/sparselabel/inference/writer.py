@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path, PurePath
 from typing import IO, Any, TypedDict
 
@@ -17,6 +17,7 @@ from sparselabel.errors import ConfigError, ResourceError, RunError, param
 from sparselabel.file_formats import parse_json, read_json, reading
 from sparselabel.files import named, require_file_to_write, write_json
 from sparselabel.inference.predictor import Prediction
+from sparselabel.locks import locked
 
 STANDARD_OUTPUT = "-"
 SEPARATOR = ";"
@@ -40,6 +41,7 @@ class Output:
         self.out = None if out == STANDARD_OUTPUT else Path(out)
         self.json = self.out is not None and self.out.suffix.lower() == ".jsonl"
         self.done = 0
+        self._lock = ExitStack()
         if not self.json:
             _refuse_separators(classes)
         self._about = about | {"all_scores": all_scores}
@@ -53,6 +55,7 @@ class Output:
         for number, written in enumerate(self._written() if self.done else (), 1):
             path = next(paths, None)
             if path is None or written != _text(path):
+                self.stop()
                 now = "missing now" if path is None else f"{path!r} now"
                 raise RunError(
                     f"{self.out}.partial was begun with other images (number {number:,} was {written!r}, "
@@ -70,23 +73,29 @@ class Output:
 
     def finish(self) -> None:
         """All are written: the file gets its name."""
-        self.stop()
+        self._close()
         if self.out is not None:
             _partial(self.out).replace(self.out)
             _about(self.out).unlink(missing_ok=True)
+        self._lock.close()
 
     def stop(self) -> None:
         """Not all are written: what there is stays, to go on with."""
+        self._close()
+        self._lock.close()
+
+    def _close(self) -> None:
         if not self._file.closed:
             with self._named():
                 self._file.flush() if self.out is None else self._file.close()
 
     def discard(self) -> None:
         """There was nothing to write."""
-        self.stop()
+        self._close()
         if self.out is not None:
             _partial(self.out).unlink()
             _about(self.out).unlink(missing_ok=True)
+        self._lock.close()
 
     def _named(self) -> AbstractContextManager[None]:
         return nullcontext() if self.out is None else named(self.out)
@@ -114,7 +123,7 @@ class Output:
 
     def _opened(self, out: Path, resume: bool) -> IO[str]:
         partial = _partial(out)
-        out.parent.mkdir(parents=True, exist_ok=True)
+        self._lock.enter_context(locked(out.parent, ANOTHER_OUT, file=out.name))
         if resume and partial.is_file() and _about(out).is_file():
             before = read_json(_about(out), dict, f"remove {_partial(out)} and begin anew")
             if before != self._about:

@@ -13,6 +13,7 @@ with η = slope · (z − m) + b, and that likelihood is maximized. Full labels 
 as many images exceed as are expected to show the class, which makes the classes' b comparable.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +41,14 @@ class Calibration:
 
     def __call__(self, logits: npt.NDArray[np.floating]) -> Floats:
         """(N, L) Calibrated scores of logits (N, L)."""
-        return sigmoid(self.slope * np.asarray(logits, np.float64) + self.offset)
+        scores = np.empty(logits.shape)
+        for rows in _row_blocks(*logits.shape):
+            scores[rows] = sigmoid(self.slope * np.asarray(logits[rows], np.float64) + self.offset)
+        return scores
+
+    def of_classes(self, part: slice) -> "Calibration":
+        """The calibration of some classes."""
+        return Calibration(self.slope[part], self.offset[part])
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +71,11 @@ def sigmoid(values: Floats) -> Floats:
 
 def logits_of(scores: npt.NDArray[np.floating]) -> Floats:
     """Logits of scores, within ±16."""
-    shares = np.clip(np.asarray(scores, np.float64), 1e-12, 1 - 1e-12)
-    return np.asarray(np.clip(np.log(shares) - np.log1p(-shares), -LIMIT, LIMIT))
+    logits = np.empty(scores.shape)
+    for rows in _row_blocks(*scores.shape):
+        shares = np.clip(np.asarray(scores[rows], np.float64), 1e-12, 1 - 1e-12)
+        logits[rows] = np.clip(np.log(shares) - np.log1p(-shares), -LIMIT, LIMIT)
+    return logits
 
 
 def calibrate(logits: Floats, labels: Labels, prevalence: Floats, annotating: Annotating) -> Calibration:
@@ -81,7 +92,7 @@ def calibrate(logits: Floats, labels: Labels, prevalence: Floats, annotating: An
 def likelihood(calibration: Calibration, logits: Floats, labels: Labels, annotating: Annotating) -> float:
     """The mean log likelihood of an image's labels."""
     total = 0.0
-    for part in _blocks(*logits.shape):
+    for part in class_blocks(*logits.shape):
         eta = calibration.slope[part] * logits[:, part] + calibration.offset[part]
         there, not_there = np.clip(sigmoid(eta), 1e-9, 1), np.clip(sigmoid(-eta), 1e-9, 1)
         c, d = annotating.present[part], annotating.absent[part]
@@ -131,7 +142,7 @@ def _shared(sample: _Sample) -> tuple[float, float]:
     log_slope, offset = 0.0, 0.0
     for _ in range(STEPS):
         sums = np.zeros(5)
-        for part in _blocks(*sample.logits.shape):
+        for part in class_blocks(*sample.logits.shape):
             width = sample.middle[part].shape
             sums += sample.moments(part, np.full(width, log_slope), np.full(width, offset)).sum(1)
         steps = _step(sums[:, None])
@@ -145,7 +156,7 @@ def _shared(sample: _Sample) -> tuple[float, float]:
 def _own(sample: _Sample, shared: tuple[float, float]) -> tuple[Floats, Floats]:
     """Slope and b of every class, near the shared ones as far as its labels do not say otherwise."""
     slopes, offsets = [], []
-    for part in _blocks(*sample.logits.shape):
+    for part in class_blocks(*sample.logits.shape):
         log_slope = np.full(sample.middle[part].shape, shared[0])
         offset = np.full(log_slope.shape, shared[1])
         for _ in range(STEPS):
@@ -173,7 +184,13 @@ def _step(sums: Floats) -> Floats:
     return np.asarray(steps / np.maximum(np.abs(steps).max(0), 1))
 
 
-def _blocks(images: int, classes: int) -> list[slice]:
+def _row_blocks(images: int, *classes: int) -> list[slice]:
+    tall = max(1, BLOCK // max(math.prod(classes), 1))
+    return [slice(start, start + tall) for start in range(0, images, tall)]
+
+
+def class_blocks(images: int, classes: int) -> list[slice]:
+    """Classes in parts of a bounded number of entries."""
     wide = max(1, BLOCK // max(images, 1))
     return [slice(start, min(start + wide, classes)) for start in range(0, classes, wide)]
 

@@ -25,6 +25,7 @@ from sparselabel.data.masks import Masks
 from sparselabel.data.spatial_labels import spans
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import DataError, param
+from sparselabel.files import write_arrays
 from sparselabel.metrics.average_precision import Scores, precision_of_classes
 from sparselabel.metrics.cell_coverage import Floats, covered_by_boxes, covered_by_masks
 from sparselabel.models.classifier import Output
@@ -223,4 +224,4 @@ class LocalizationMetric:
         """Write all pairs: rows, classes, whether by masks, IoA-P at each cut, and the things' area."""
         if self.pairs:
             names = ("rows", "classes", "masked", "shares", "areas")
-            np.savez(file, **{name: getattr(self, name) for name in names})
+            write_arrays(file, **{name: getattr(self, name) for name in names})

@@ -19,8 +19,11 @@ PRECISIONS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.97, 0.98,
 
 def f1_thresholds(scores: Floats) -> Floats:
     """(L,) The thresholds with the highest expected F1, for calibrated scores (N, L)."""
-    falling = -np.sort(-scores, axis=0)
-    predicted = np.arange(1, len(scores) + 1)[:, None]
+    return _f1_thresholds(-np.sort(-scores, axis=0))
+
+
+def _f1_thresholds(falling: Floats) -> Floats:
+    predicted = np.arange(1, len(falling) + 1)[:, None]
     expected = 2 * np.cumsum(falling, axis=0) / (predicted + falling.sum(axis=0))
     best = expected.argmax(axis=0)
     return _below(falling, best)
@@ -29,7 +32,22 @@ def f1_thresholds(scores: Floats) -> Floats:
 def precision_thresholds(scores: Floats, precision: float) -> Floats:
     """(L,) The lowest thresholds with this expected precision; NEVER where no image reaches it."""
     falling = -np.sort(-scores, axis=0)
-    means = np.cumsum(falling, axis=0) / np.arange(1, len(scores) + 1)[:, None]
+    return _precision_thresholds(falling, _means(falling), precision)
+
+
+def all_thresholds(scores: Floats) -> tuple[Floats, Floats]:
+    """(L,) Those for the highest F1, and (L, P) those of ``PRECISIONS``; scores (N, L) are sorted once."""
+    falling = -np.sort(-scores, axis=0)
+    means = _means(falling)
+    kept = [_precision_thresholds(falling, means, wanted) for wanted in PRECISIONS]
+    return _f1_thresholds(falling), np.stack(kept, axis=1)
+
+
+def _means(falling: Floats) -> Floats:
+    return np.asarray(np.cumsum(falling, axis=0) / np.arange(1, len(falling) + 1)[:, None])
+
+
+def _precision_thresholds(falling: Floats, means: Floats, precision: float) -> Floats:
     count = np.count_nonzero(means >= precision, axis=0)  # means only fall
     thresholds = _below(falling, np.maximum(count - 1, 0))
     return np.where(count > 0, thresholds, NEVER)

@@ -1,7 +1,7 @@
 """A report from beginning to end: score what has not been scored, find examples, write the page."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from sparselabel import __version__
@@ -10,6 +10,7 @@ from sparselabel.inference.evaluate import evaluate_run
 from sparselabel.inference.maps import write_maps
 from sparselabel.inference.missing_labels import write_missing
 from sparselabel.inference.score_files import saved_scores
+from sparselabel.locks import locked
 from sparselabel.progress import progress_bar, status_console
 from sparselabel.report.examples import Scored, entries, look_at_scores, read_missing, with_maps
 from sparselabel.report.page import write_report
@@ -23,6 +24,15 @@ def make_report(
 
     Returns notes on what had to be left out; ``render`` puts errors into words.
     """
+    with ExitStack() as held:
+        for run in about.runs:
+            held.enter_context(locked(run.folder.path, shared=True))
+        return _make_locked(about, out, workers, render)
+
+
+def _make_locked(
+    about: ReportData, out: Path, workers: int, render: Callable[[SparselabelError], str]
+) -> list[str]:
     notes: dict[str, str] = {}
     scored = Scored()
     if about.split is not None:

@@ -1,9 +1,9 @@
 """The file of answers while it is written: every answer is on the disk before anybody is told so."""
 
 import csv
-import fcntl
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +20,8 @@ from sparselabel.data.answers import (
     last_words,
     read_answers,
 )
-from sparselabel.errors import RunError, param
+from sparselabel.errors import ConfigError, RunError, param
+from sparselabel.locks import locked
 
 
 class AnswerFile:
@@ -33,6 +34,11 @@ class AnswerFile:
         self.path = path
         self.reviewer = reviewer
         self.mended = ""
+        try:
+            reviewer.encode()
+        except UnicodeEncodeError as error:  # bytes of another encoding than the terminal's
+            problem = f"{param('reviewer')} must be text in UTF-8, not {reviewer!r}"
+            raise ConfigError(problem, what="reviewer", value=reviewer) from error
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
@@ -40,15 +46,18 @@ class AnswerFile:
             raise RunError(
                 f"{path} cannot be written ({error.strerror})", f"choose another file ({param('answers')})"
             ) from error
+        self._lock = ExitStack()
         try:
-            self._lock()
+            self._lock.enter_context(
+                locked(path.parent, f"give this one a file of its own ({param('answers')})", file=path.name)
+            )
             self._mend()
             self.answers = read_answers(path)
             if not os.fstat(self._file).st_size:
                 self._write(HEADER)
                 _sync_folder(path.parent)
         except BaseException:
-            os.close(self._file)
+            self.close()
             raise
 
     def __enter__(self) -> Self:
@@ -62,6 +71,7 @@ class AnswerFile:
     def close(self) -> None:
         """Let others write to it."""
         os.close(self._file)
+        self._lock.close()
 
     def add(self, entries: Sequence[tuple[str, str, int | None]]) -> list[Answer]:
         """Add answers (image, label, value), None taking the last one back; now they are on the disk."""
@@ -74,16 +84,6 @@ class AnswerFile:
     def last_words(self) -> dict[tuple[str, str], int]:
         """What counts in the end."""
         return last_words(self.answers)
-
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunError(
-                f"{self.path} is being written by another review",
-                "end that one first (Ctrl-C in its terminal)",
-                f"give this one a file of its own ({param('answers')})",
-            ) from None
 
     def _mend(self) -> None:
         """Finish the line that a crash left unfinished if it has an answer, else cut it off.

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from sparselabel.config import AUTO
 from sparselabel.data.dataset import PreparedSplit
+from sparselabel.data.loaders import FeatureLoader
 from sparselabel.errors import ConfigError, counted, param
 from sparselabel.file_formats import read_array
 from sparselabel.files import require_folder_to_write
@@ -15,13 +18,14 @@ from sparselabel.inference.engine import TORCH
 from sparselabel.inference.maps import MapCache
 from sparselabel.inference.review_scores import ReviewScores, review_scores, write_review_scores
 from sparselabel.inference.scorer import evaluation_view
+from sparselabel.locks import locked
 from sparselabel.progress import progress_bar, status_console
 from sparselabel.review.answer_log import AnswerFile
 from sparselabel.review.complete_images import CompleteImageReview
 from sparselabel.review.server import PORT, Images, ReviewServer
 from sparselabel.review.session import Review
 from sparselabel.run import Run
-from sparselabel.training.features import features_file
+from sparselabel.training.features import CheckedRows, features_file
 
 
 def serve_review(
@@ -44,7 +48,7 @@ def serve_review(
         raise ConfigError(f"{param('port')} must be a number from 0 to 65535, not {port}", what="port")
     split = run.split("train")
     file = answers or (run.complete_file if complete else run.answers_file)
-    with AnswerFile(file, reviewer or _login()) as kept:
+    with locked(run.path, shared=True), AnswerFile(file, reviewer or _login()) as kept:
         if kept.mended:
             say(kept.mended)
         scores, maps = _scored(run, split, workers, engine), MapCache(run, split)
@@ -86,7 +90,7 @@ def _scored(run: Run, split: PreparedSplit, workers: int, engine: str) -> Review
         )
 
 
-def stored_features(run: Run, split: PreparedSplit) -> Any:
+def stored_features(run: Run, split: PreparedSplit) -> FeatureLoader | None:
     """The features that the run was trained on, if it was trained on nothing else and they are there."""
     config = run.config()
     of_file = config.weights not in ("pretrained", "none")
@@ -94,7 +98,9 @@ def stored_features(run: Run, split: PreparedSplit) -> Any:
         return None
     view, engine = evaluation_view(config), run.metadata().get("engine", TORCH)
     file = features_file(split, run.data_folder / "features", config, view, engine=engine)
-    return read_array(file, "f N D", mapped=True) if file.is_file() else None
+    if not file.is_file():
+        return None
+    return FeatureLoader(torch.from_numpy(read_array(file, "f N D", mapped=True)), CheckedRows(file))
 
 
 def _login() -> str:

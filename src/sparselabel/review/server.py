@@ -17,6 +17,7 @@ import hmac
 import io
 import json
 import secrets
+import sys
 from collections.abc import Callable
 from functools import lru_cache
 from http import HTTPStatus
@@ -120,6 +121,11 @@ class ReviewServer(ThreadingHTTPServer):
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise
             super().__init__((HOST, 0), _Handler)  # any that is free
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of connections that others break off: the terminal is for the address and the end."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
     @property
     def port(self) -> int:
@@ -249,6 +255,8 @@ class _Handler(BaseHTTPRequestHandler):
             raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a request must be JSON")
         try:
             given = json.loads(self.rfile.read(int(length)))
+        except TimeoutError as error:
+            raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, "the request did not come whole") from error
         except (ValueError, RecursionError) as error:
             raise RefusedError(HTTPStatus.BAD_REQUEST, f"the request is not JSON: {error}") from error
         if not isinstance(given, dict):

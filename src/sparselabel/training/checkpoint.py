@@ -6,7 +6,7 @@
                     /method.safetensors     the method's small state
                     /memory-0.safetensors   its memories, a file for each process; of those in RUN/memory
                                             only what tells which of their lines belong to it
-                    /state.json             epoch, phase, best epoch
+                    /state.json             epoch, phase, best epoch, checksums of the others
 
 Kept are the newest and the best. Random state is not in it: every epoch seeds its generators anew.
 """
@@ -24,7 +24,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from sparselabel.checksums import damaged, file_checksum, json_checksum
 from sparselabel.config import Machine, TrainConfig
+from sparselabel.distributed import all_gather
 from sparselabel.errors import (
     MAKE_ROOM,
     ConfigError,
@@ -34,7 +36,7 @@ from sparselabel.errors import (
     listing,
     param,
 )
-from sparselabel.file_formats import read_json
+from sparselabel.file_formats import of_kind, read_json
 from sparselabel.files import BRING_BACK, write_json
 from sparselabel.losses.base import ComposedLoss
 from sparselabel.losses.memory.reshard import Share, restore_resharded
@@ -79,7 +81,7 @@ class TrainingState:
 
 
 class StateFile(TypedDict):
-    """state.json: a ``TrainingState``, and how many processes wrote it."""
+    """state.json: a ``TrainingState``, how many processes wrote it, and checksums of all files and itself."""
 
     epochs: Count
     phase: str
@@ -88,6 +90,8 @@ class StateFile(TypedDict):
     best_epoch: Count
     best: float | None
     processes: Annotated[int, Range(1, 1 << 16)]
+    checksums: dict[str, int]
+    checksum: int
 
 
 def save_checkpoint(
@@ -111,17 +115,26 @@ def save_checkpoint(
     tensors = {
         f"{name}/{key}": value for name, memory in memories.items() for key, value in memory.state().items()
     }
-    with _disk(final):
-        save_tensors(tensors, work / f"memory-{fabric.global_rank}.safetensors")
+    own = work / f"memory-{fabric.global_rank}.safetensors"
+    with disk_errors(f"the checkpoint {final}", "the one before it is unharmed"):
+        save_tensors(tensors, own)
         if fabric.is_global_zero:
             save_tensors(model, work / "model.safetensors")
             save_tensors(method.state_dict(), work / "method.safetensors")
             if average is not None:
                 save_tensors(average, work / "average.safetensors")
             torch.save(optimizer, work / "optimizer.pt")
-            write_json(work / "state.json", asdict(state) | {"processes": fabric.world_size})
-            for name in ("optimizer.pt", "state.json"):  # by name: other processes are writing in this folder
-                _sync(work / name)
+            _sync(work / "optimizer.pt")
+    of_memories = all_gather(torch.tensor([file_checksum(own)]))  # every process has written its file now
+    if fabric.is_global_zero:
+        with disk_errors(f"the checkpoint {final}", "the one before it is unharmed"):
+            memory_files = [f"memory-{number}.safetensors" for number in range(fabric.world_size)]
+            checksums = dict(zip(memory_files, of_memories.tolist(), strict=True))
+            others = (file for file in work.iterdir() if file.name not in checksums)
+            checksums |= {file.name: file_checksum(file) for file in others}
+            about = asdict(state) | {"processes": fabric.world_size, "checksums": checksums}
+            write_json(work / "state.json", about | {"checksum": json_checksum(about)})
+            _sync(work / "state.json")
     fabric.barrier()
     if fabric.is_global_zero:
         _sync(work)
@@ -157,29 +170,33 @@ class Checkpoint:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        about = read_json(path / "state.json", StateFile, _way_out(path))
-        self.processes = about["processes"]
+        file = path / "state.json"
+        content = read_json(file, dict, _way_out(path))
+        about = of_kind(content, StateFile, file, _way_out(path))
+        if about["checksum"] != json_checksum(content):
+            raise damaged(file, _way_out(path))
+        self.processes, self._unchecked = about["processes"], about["checksums"]
         self.state = TrainingState(**{one.name: about[one.name] for one in fields(TrainingState)})  # type: ignore[literal-required]
 
     def model(self) -> dict[str, Tensor]:
         """The trained weights."""
-        return load_tensors(self.path / "model.safetensors")
+        return load_tensors(self._checked("model.safetensors"))
 
     def average(self) -> dict[str, Tensor] | None:
         """The running average of the weights, if one was kept."""
         file = self.path / "average.safetensors"
-        return load_tensors(file) if file.exists() else None
+        return load_tensors(self._checked(file.name)) if file.exists() else None
 
     def optimizer(self) -> dict[str, Any]:
         """The state of the optimizer, and of loss scaling."""
-        file = self.path / "optimizer.pt"
+        file = self._checked("optimizer.pt")
         with _reading(file):
             state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
         return state
 
     def restore_method(self, method: ComposedLoss, fabric: "Fabric") -> None:
         """Bring the method and its memories back to this moment."""
-        method.load_state_dict(load_tensors(self.path / "method.safetensors"))
+        method.load_state_dict(load_tensors(self._checked("method.safetensors")))
         share = Share(fabric.global_rank, fabric.world_size)
         for name, memory in method.row_stores().items():
             if share.processes == self.processes:
@@ -195,7 +212,7 @@ class Checkpoint:
 
     def _memory_state(self, name: str, process: int) -> dict[str, Tensor]:
         """What one of its processes has saved of a memory; the file that it names is there."""
-        path, prefix = self._memory_files()[process], f"{name}/"
+        path, prefix = self._checked(f"memory-{process}.safetensors"), f"{name}/"
         names = [name for name in _names(path) if name.startswith(prefix)]
         with _reading(path), safe_open(path, "pt") as file:
             state = {name.removeprefix(prefix): file.get_tensor(name) for name in names}
@@ -207,6 +224,17 @@ class Checkpoint:
                 *BRING_BACK,
             )
         return state
+
+    def _checked(self, name: str) -> Path:
+        """A file of it, whose bytes are those that were written; it is looked at when first used."""
+        file = self.path / name
+        if name in self._unchecked:
+            with _reading(file):
+                checksum = file_checksum(file)
+            if checksum != self._unchecked[name]:
+                raise damaged(file, _way_out(self.path))
+            del self._unchecked[name]
+        return file
 
     def _memory_files(self) -> list[Path]:
         return [self.path / f"memory-{number}.safetensors" for number in range(self.processes)]
@@ -256,13 +284,13 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 @contextmanager
-def _disk(folder: Path) -> Iterator[None]:
-    """Say what to do when a checkpoint cannot be written; libraries differ in their error for a full disk."""
+def disk_errors(what: str, comfort: str) -> Iterator[None]:
+    """Say what to do when tensors cannot be written; libraries differ in their error for a full disk."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
         raise ResourceError(
-            f"the checkpoint {folder} could not be written ({error}); the one before it is unharmed",
+            f"{what} could not be written ({error}); {comfort}",
             *MAKE_ROOM,
         ) from error
 

@@ -58,6 +58,11 @@ STEPS = 6  # at most, of a phase
 LONG = 20.0  # seconds after which two steps will do
 
 
+BYTES_OF_SCORE = 4
+BYTES_TO_MEASURE = 36  # per label of a split: calibrated scores in double precision, and their decisions
+BYTES_TO_RECOVER = 12  # per training label: scores and estimates of all of them
+
+
 @dataclass(frozen=True)
 class PhaseCost:
     """What a phase takes: ``seconds`` a step, bytes of a process at its peak, bytes of a checkpoint.
@@ -91,7 +96,8 @@ class RunCost:
     ``model`` the final model. ``expected_time`` are the seconds to estimate expected positives from features,
     ``prior_time`` and ``prior_disk`` what the run takes that finds the prior: both come before training.
     ``gpu_there``, ``ram_there`` and ``disk_there`` are what the machine has (the GPU in all, others free);
-    when free RAM was looked at, the process already had ``ram_taken``.
+    when free RAM was looked at, the process already had ``ram_taken``. ``ram_at_end`` is what scores,
+    calibration and measures take beside what training holds.
     """
 
     phases: tuple[PhaseCost, ...]
@@ -108,6 +114,7 @@ class RunCost:
     prior_time: float = 0.0
     prior_disk: int = 0
     ram_taken: int = 0
+    ram_at_end: int = 0
 
     @property
     def seconds(self) -> float:
@@ -119,7 +126,7 @@ class RunCost:
     @property
     def ram(self) -> int:
         """Bytes of RAM at the peak, of one process without its loaders."""
-        return max(phase.ram for phase in self.phases) + self.features_in_ram
+        return max(phase.ram for phase in self.phases) + self.features_in_ram + self.ram_at_end
 
     @property
     def ram_short(self) -> bool:
@@ -259,6 +266,7 @@ def dry_run(
             prior_time=0.0 if prior is None else _to_find(prior, len(data.train) // fabric.world_size),
             prior_disk=0 if prior is None else prior.disk,
             ram_taken=taken,
+            ram_at_end=_ram_at_end(trainer),
         )
 
 
@@ -392,6 +400,15 @@ def _scored_at_end(trainer: Trainer) -> int:
     """Images that a process scores when training is over."""
     recovered = len(trainer.data.train) * trainer.truth_known
     return (_size(trainer, "val") + _size(trainer, "test") + recovered) // trainer.fabric.world_size
+
+
+def _ram_at_end(trainer: Trainer) -> int:
+    """Bytes that scores take when training is over, and what is made of them."""
+    classes = len(trainer.data.classes)
+    sizes = [_size(trainer, split) for split in ("val", "test")]
+    measured = classes * (BYTES_OF_SCORE * sum(sizes) + BYTES_TO_MEASURE * max(sizes))
+    recovered = classes * len(trainer.data.train) * trainer.truth_known
+    return max(measured, classes * BYTES_OF_SCORE * sum(sizes) + BYTES_TO_RECOVER * recovered)
 
 
 def _size(trainer: Trainer, split: str) -> int:

@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from sparselabel.checksums import Sums, damaged, row_checksums
 from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.loaders import ImageLoader, in_order, rows_of
+from sparselabel.data.loaders import ImageLoader, Rows, in_order, rows_of
 from sparselabel.data.transforms import View
-from sparselabel.errors import DISK_FULL, DataError, ModelError, ResourceError, param
+from sparselabel.errors import DataError, ModelError, ResourceError, param
 from sparselabel.file_formats import read_array
 from sparselabel.files import atomic_write
 from sparselabel.inference.engine import TORCH, CompiledNetwork
 from sparselabel.inference.scorer import BATCH
 from sparselabel.models.backbone import NONE, PRETRAINED
-from sparselabel.resources import format_bytes, free_disk
+from sparselabel.resources import claim, format_bytes
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -51,6 +52,7 @@ def features_file(
         "view": vars(view),
         "double": config.precision == "64-true",
     }
+    decides["checksums"] = True
     if cells:
         decides["cells"] = "float16"
     if engine != TORCH:
@@ -91,20 +93,25 @@ def gather_features(file: Path, split: PreparedSplit) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = _partial(file, f"{platform.node()}-{os.getpid()}")
     cells = read_array(others[0], mapped=True).ndim > 2
-    stored = None
+    stored, sums = None, np.zeros(len(split), np.uint32)
     for other in others:
         features, digests = read_features(other, cells), read_array(_digests_file(other), "u N")
+        check = CheckedRows(other)
         if stored is None:
             shape = (len(split), *features.shape[1:])
             stored = np.lib.format.open_memmap(partial, "w+", features.dtype, shape)
-            _claim(partial)
+            claim(partial, no_room)
         order = np.argsort(digests)
         place = np.searchsorted(digests, split.digests, sorter=order).clip(max=len(digests) - 1)
         rows = np.flatnonzero(digests[order[place]] == split.digests)
         for start in range(0, len(rows), BATCH):
             some = rows[start : start + BATCH]
-            stored[some] = features[order[place[some]]]
+            values = features[order[place[some]]]
+            check(order[place[some]], values)
+            stored[some], sums[some] = values, row_checksums(values)
         stored.flush()
+    with sums_file(partial).open("wb") as stream:
+        np.save(stream, sums, allow_pickle=False)
     _finish(partial, file, split)
 
 
@@ -119,6 +126,7 @@ def _partial(file: Path, process: str) -> Path:
 def _finish(partial: Path, file: Path, split: PreparedSplit) -> None:
     with atomic_write(_digests_file(file)) as digests, digests.open("wb") as stream:
         np.save(stream, np.asarray(split.digests), allow_pickle=False)
+    sums_file(partial).rename(sums_file(file))
     partial.rename(file)
 
 
@@ -138,13 +146,16 @@ def compute_features(
     The file gets its name when all are done. ``report`` is told the number of images after each batch.
     """
     partial = _partial(file, fabric.broadcast(f"{platform.node()}-{os.getpid()}"))
+    partial_sums = sums_file(partial)
     if fabric.is_global_zero:
         file.parent.mkdir(parents=True, exist_ok=True)
         kind = np.float16 if cells else np.float32
         np.lib.format.open_memmap(partial, "w+", kind, (len(split), *shape))
-        _claim(partial)
+        np.lib.format.open_memmap(partial_sums, "w+", np.uint32, (len(split),))
+        claim(partial_sums, no_room)
+        claim(partial, no_room)
     fabric.barrier()
-    stored = np.lib.format.open_memmap(partial, "r+")
+    stored, sums = (np.lib.format.open_memmap(one, "r+") for one in (partial, partial_sums))
     rows = rows_of(len(split), fabric.global_rank, fabric.world_size)
     loader = ImageLoader(split, view, workers=workers)
     for numbers, inputs, _ in loader(in_order(rows, BATCH), epoch=0):
@@ -157,41 +168,49 @@ def compute_features(
                 f"leave {param('frozen')} out",
                 f"take another {param('backbone')}",
             )
-        stored[numbers.numpy()] = features.cpu().numpy()
+        values = features.cpu().numpy()
+        stored[numbers.numpy()], sums[numbers.numpy()] = values, row_checksums(values)
         report(len(numbers))
     stored.flush()
+    sums.flush()
     fabric.barrier()
     if fabric.is_global_zero:
         _finish(partial, file, split)
     fabric.barrier()
 
 
+def sums_file(file: Path) -> Path:
+    """Where the checksums of the rows of a file of features are."""
+    return file.with_suffix(".checksums")
+
+
 def read_features(file: Path, cells: bool) -> npt.NDArray[np.floating]:
-    """What ``compute_features`` wrote; those of cells stay on the disk."""
+    """What ``compute_features`` wrote; those of cells stay on the disk, and are checked as they are read."""
     again = "remove it, and it is computed again"
     features: npt.NDArray[np.floating] = read_array(
         file, "f N D h w" if cells else "f N D", again, mapped=cells
     )
-    if not cells and not np.isfinite(features).all():
-        raise DataError(f"the features in {file} are damaged, as not all are finite: {again}")
+    if not cells:
+        CheckedRows(file)(np.arange(len(features)), features)
     return features
 
 
-def _claim(file: Path) -> None:
-    """Take the whole file's room on the disk now: writing to a mapped file on a full one ends the process."""
-    if not hasattr(os, "posix_fallocate"):
-        return
-    descriptor = os.open(file, os.O_RDWR)
-    try:
-        os.posix_fallocate(descriptor, 0, file.stat().st_size)
-    except OSError as error:
-        size = file.stat().st_size
-        file.unlink()
-        if error.errno not in DISK_FULL:
-            raise
-        raise no_room(file.parent, size, free_disk(file.parent)) from error
-    finally:
-        os.close(descriptor)
+class CheckedRows:
+    """Checks rows of features that are read from a file, each when it is first read."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self._again = file, "remove it, and it is computed again"
+        self._sums: Sums = read_array(sums_file(file), "u N", f"remove {file}, and it is computed again")
+        self._unseen = np.ones(len(self._sums), np.bool_)
+
+    def __call__(self, rows: Rows, values: npt.NDArray[np.floating]) -> None:
+        """Raise unless these are the rows that were written."""
+        new = self._unseen[rows]
+        wrong = row_checksums(values[new]) != self._sums[rows[new]]
+        if wrong.any():
+            row = int(rows[new][np.argmax(wrong)])
+            raise damaged(self.file, self._again, where=f"row {row:,}", kind=DataError)
+        self._unseen[rows] = False
 
 
 def no_room(folder: Path, size: int, free: int) -> ResourceError:

@@ -16,7 +16,7 @@ from sparselabel.data.loaders import Batch, rows_of
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError, RunError, counted, param
 from sparselabel.file_formats import parse_json, read_json
-from sparselabel.files import atomic_write, write_json
+from sparselabel.files import atomic_write, write_arrays, write_json
 from sparselabel.inference.scorer import Scorer
 from sparselabel.losses.base import ComposedLoss
 from sparselabel.progress import Bar, progress_bar, shows_bars, status_console
@@ -66,7 +66,7 @@ class Log:
         if not self.title:
             self.console.print(text)
 
-    def bar(self, total: int, what: str) -> AbstractContextManager[Bar]:
+    def bar(self, total: int | None, what: str) -> AbstractContextManager[Bar]:
         """A progress bar with the time left."""
         return progress_bar(self.console, total, f"{self.title}: {what}" if self.title else what)
 
@@ -205,7 +205,7 @@ class WatchedImages:
         logged_state = method.logged_state(torch.from_numpy(self.rows))
         arrays |= {name: value.cpu().numpy() for name, value in logged_state.items()}
         self.folder.mkdir(exist_ok=True)
-        np.savez(self.folder / f"{epoch:04d}.npz", **arrays)  # type: ignore[arg-type]
+        write_arrays(self.folder / f"{epoch:04d}.npz", **arrays)
 
 
 class CostMeter:

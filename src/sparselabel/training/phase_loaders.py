@@ -19,6 +19,7 @@ from sparselabel.inference.engine import PACKAGES, TORCH, CellFeatures, Compiled
 from sparselabel.inference.scorer import BATCH, evaluation_loader, evaluation_view
 from sparselabel.resources import free_disk
 from sparselabel.training.features import (
+    CheckedRows,
     compute_features,
     features_elsewhere,
     features_file,
@@ -47,6 +48,7 @@ class PhaseLoaders:
     _features: dict[Path, Tensor] = field(default_factory=dict)
     _files: dict[tuple[str, bool, str], Path] = field(default_factory=dict)
     _evaluation: dict[str, Loader] = field(default_factory=dict)
+    _checks: dict[str, CheckedRows] = field(default_factory=dict)
     _said_colors: bool = False
     _compiled: CompiledNetwork | None = None
 
@@ -185,11 +187,21 @@ class PhaseLoaders:
         ``with_geometry``: the geometry of a view must be exact, so RandAugment moves no pixels.
         """
         if self.uses_stored_features(phase):
-            return FeatureLoader(self._stored("train"))
+            return self._feature_loader("train")
         view, augment = views_of(self.config.views)[0], self._augment(with_geometry)
         return ImageLoader(
             self.data.train, view, self.config.seed, views, self.machine.workers, strong_views, augment
         )
+
+    def _feature_loader(self, split: str) -> FeatureLoader:
+        """Stored features; those of cells, which stay on the disk, are checked as they are read."""
+        features, cells = self._stored(split), self._of_cells(split)
+        file = self._file(split, cells, self.engine)
+        if not cells or not file.exists():  # a dry run computes a few only
+            return FeatureLoader(features)
+        if split not in self._checks:
+            self._checks[split] = CheckedRows(file)
+        return FeatureLoader(features, self._checks[split])
 
     def _augment(self, with_geometry: bool) -> RandAugment | None:
         views = self.config.views
@@ -210,7 +222,7 @@ class PhaseLoaders:
     def evaluation(self, phase: str, split: str) -> Loader:
         """Inputs to evaluate on: images seen whole."""
         if self.uses_stored_features(phase):
-            return FeatureLoader(self._stored(split))
+            return self._feature_loader(split)
         if split not in self._evaluation:
             part = self.data.split(split)
             self._evaluation[split] = evaluation_loader(self.config, part, self.machine.workers)

@@ -10,6 +10,7 @@ optimizer's state and its method's row stores are views of the stacked ones.
 
 import functools
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -86,27 +87,29 @@ def train_side_by_side(
     """
     waiting, beside = list(runs), None
     while waiting:
-        trainers: list[Trainer] = []
-        most = 1
-        while waiting and len(trainers) < most:
-            config, out = waiting.pop(0)
-            try:
-                trainer = begin_run(data, config, out, machine, handling, command, out.name, beside=beside)
-            except SparselabelError as error:
-                yield out, functools.partial(_fail, error)
-                continue
-            if trainer is None:
-                yield out, Run(out).result
-                continue
-            trainers.append(trainer)
-            beside = beside or trainer
-            most = most_side_by_side(trainer) if len(trainers) == 1 else most
-        if trainers:
-            with default_precision(trainers[0].config.precision):
-                stack = StackedHeads(trainers)
-                states = stack.train()
-            for trainer, state in zip(stack.trainers, states, strict=True):
-                yield trainer.run.path, functools.partial(_finish, trainer, state)
+        with ExitStack() as held:  # the locks of the runs that are trained at once
+            trainers: list[Trainer] = []
+            most = 1
+            while waiting and len(trainers) < most:
+                config, out = waiting.pop(0)
+                given = (machine, handling, command, out.name)
+                try:
+                    trainer = begin_run(data, config, out, held, *given, beside=beside)
+                except SparselabelError as error:
+                    yield out, functools.partial(_fail, error)
+                    continue
+                if trainer is None:
+                    yield out, Run(out).result
+                    continue
+                trainers.append(trainer)
+                beside = beside or trainer
+                most = most_side_by_side(trainer) if len(trainers) == 1 else most
+            if trainers:
+                with default_precision(trainers[0].config.precision):
+                    stack = StackedHeads(trainers)
+                    states = stack.train()
+                for trainer, state in zip(stack.trainers, states, strict=True):
+                    yield trainer.run.path, functools.partial(_finish, trainer, state)
 
 
 def _fail(error: SparselabelError) -> dict[str, Any]:

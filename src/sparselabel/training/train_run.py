@@ -2,19 +2,21 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 
+from sparselabel.checksums import file_checksum
 from sparselabel.config import AUTO, Handling, Machine, TrainConfig
 from sparselabel.data.answers import file_of, last_words
-from sparselabel.data.dataset import Dataset
+from sparselabel.data.dataset import Dataset, require_as_written
 from sparselabel.data.loaders import epoch_batches, rows_of
 from sparselabel.distributed import all_reduce_sum, default_precision, start_fabric
 from sparselabel.errors import ConfigError, RunError, counted, param
@@ -22,6 +24,7 @@ from sparselabel.files import atomic_write, require_folder_to_write, write_json
 from sparselabel.inference.class_thresholds import threshold_metrics, write_class_thresholds
 from sparselabel.inference.engine import TORCH
 from sparselabel.inference.score_files import keep_scores
+from sparselabel.locks import locked
 from sparselabel.losses.base import Progress
 from sparselabel.losses.registry import settings_of
 from sparselabel.metrics.imagenet_real import real_metrics_of
@@ -32,9 +35,11 @@ from sparselabel.training.callbacks import Hooks
 from sparselabel.training.checkpoint import (
     Checkpoint,
     TrainingState,
+    disk_errors,
     files_of,
     newest_checkpoint,
     remove_old_files,
+    save_tensors,
     say_where,
 )
 from sparselabel.training.class_prior import column_means, read_prior, run_before, take_prior
@@ -42,12 +47,15 @@ from sparselabel.training.estimate_positives import counts_of_run, new_counts
 from sparselabel.training.features import content_digest, weights_identity
 from sparselabel.training.logger import Log
 from sparselabel.training.network import LazyBackbone
-from sparselabel.training.resolve import expected_file, method_of, prior_file, resolve
+from sparselabel.training.resolve import Resolved, expected_file, method_of, prior_file, resolve
 from sparselabel.training.trainer import Trainer
 from sparselabel.training.validate import scores_of, validate
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+
+LONG_CALIBRATION = 10_000_000  # entries of validation from which on it is told of: it takes ten seconds
 
 
 def run_metadata(data: Dataset, command: Sequence[str], config: TrainConfig | None = None) -> dict[str, Any]:
@@ -86,11 +94,12 @@ def train_run(
     A run of a comparison has a ``title``: all it shows is a progress bar with that name. ``backbone`` is the
     configuration's, if it is made already. ``hooks`` are what Python adds.
     """
-    trainer = begin_run(data, config, out, machine, handling, command, title, backbone, hooks)
-    if trainer is None:
-        return Run(out).result()
-    with default_precision(trainer.config.precision):
-        result = finish(trainer, trainer.train())
+    with ExitStack() as held:
+        trainer = begin_run(data, config, out, held, machine, handling, command, title, backbone, hooks)
+        if trainer is None:
+            return Run(out).result()
+        with default_precision(trainer.config.precision):
+            result = finish(trainer, trainer.train())
     for callback in trainer.hooks.callbacks:
         callback.on_fit_end(trainer.run)
     for logger in trainer.hooks.loggers:
@@ -102,6 +111,7 @@ def begin_run(
     data: Dataset,
     config: TrainConfig,
     out: Path,
+    held: ExitStack,
     machine: Machine | None = None,
     handling: Handling | None = None,
     command: Sequence[str] = (),
@@ -112,6 +122,7 @@ def begin_run(
 ) -> Trainer | None:
     """All that comes before the first epoch; None if the run is finished already.
 
+    ``held`` gets the lock of its folder, to be let go of when the run has its result.
     ``beside`` is a run on the same stored features: it shares them and the backbone.
     """
     machine, handling, hooks = machine or Machine(), handling or Handling(), hooks or Hooks()
@@ -120,16 +131,49 @@ def begin_run(
     if handling.resume:
         run.refuse_other_data(run_metadata(data, command))  # first: other data have other faults as well
     resolved = resolve(data, config)
-    config = resolved.config
-    fabric = started(data, config, machine)
-    log = Log(
-        run,
-        speaks=fabric.is_global_zero,
-        quiet=handling.quiet,
-        tensorboard=handling.tensorboard,
-        title=title,
-        loggers=hooks.loggers,
-    )
+    fabric = started(data, resolved.config, machine)
+    with ExitStack() as own:
+        own.enter_context(_locked_by_first(fabric, out))
+        given = (machine, handling, command, title, backbone, hooks, beside)
+        trainer = _begin_locked(data, resolved, run, fabric, *given)
+        if trainer is not None:
+            held.push(own.pop_all())
+    return trainer
+
+
+@contextmanager
+def _locked_by_first(fabric: "Fabric", folder: Path) -> Iterator[None]:
+    """Lock the folder of a run: the first of its processes holds the lock, and all raise if it is taken."""
+    refusal: RunError | None = None
+    with ExitStack() as held:
+        if fabric.is_global_zero:
+            try:
+                held.enter_context(locked(folder))
+            except RunError as error:
+                refusal = error
+        refusal = fabric.broadcast(refusal)
+        if refusal is not None:
+            raise refusal
+        yield
+
+
+def _begin_locked(
+    data: Dataset,
+    resolved: Resolved,
+    run: Run,
+    fabric: "Fabric",
+    machine: Machine,
+    handling: Handling,
+    command: Sequence[str],
+    title: str,
+    backbone: Backbone | None,
+    hooks: Hooks,
+    beside: Trainer | None,
+) -> Trainer | None:
+    config, out = resolved.config, run.path
+    speaks, tensorboard = fabric.is_global_zero, handling.tensorboard
+    quiet, loggers = handling.quiet, hooks.loggers
+    log = Log(run, speaks=speaks, quiet=quiet, tensorboard=tensorboard, title=title, loggers=loggers)
     if handling.resume and not title and not run.config_file.exists():
         log.say(f"nothing to resume in {out}: starting")
     for note in resolved.notes:
@@ -139,6 +183,8 @@ def begin_run(
     if goes_on and run.finished:
         log.say(f"{out} is finished already")
         return None
+    if fabric.is_global_zero and data.made:
+        require_as_written(data)
     newest = newest_checkpoint(run.checkpoints) if goes_on and fabric.is_global_zero else None
     if newest is not None:  # other numbers of processes were tried since, and got to no checkpoint
         remove_old_files(run.checkpoints, newest.processes)
@@ -279,7 +325,10 @@ def finish(trainer: Trainer, state: TrainingState) -> dict[str, Any]:
     }
     thresholds = None
     if fabric.is_global_zero:
-        thresholds = write_class_thresholds(run, data, scores_by_split.get("val"))
+        entries = scores_by_split["val"].size if "val" in scores_by_split else 0
+        long = trainer.log.bar(None, f"calibrating {len(data.classes):,} classes")
+        with long if entries > LONG_CALIBRATION else nullcontext():
+            thresholds = write_class_thresholds(run, data, scores_by_split.get("val"))
     for split, scores in scores_by_split.items():
         labels, real = data.split(split).observed, data.split(split).real
         metrics = validate(scores, labels) | label_metrics(scores, labels)
@@ -293,8 +342,10 @@ def finish(trainer: Trainer, state: TrainingState) -> dict[str, Any]:
         result["recovery"] = _recovery(trainer, best, module)
     if fabric.is_global_zero:
         weights = trainer.network.classifier.state_dict()
-        with atomic_write(run.model_file) as partial:
-            save_file({name: value.cpu().contiguous() for name, value in weights.items()}, partial)
+        comfort = "the checkpoints are unharmed"
+        with disk_errors(f"the model {run.model_file}", comfort), atomic_write(run.model_file) as partial:
+            save_tensors(weights, partial)
+        result["model_checksum"] = file_checksum(run.model_file)
         trainer.log.cost.keep()
         write_json(run.result_file, result)
         shutil.rmtree(run.memory, ignore_errors=True)  # gigabytes that nobody will read again

@@ -136,6 +136,11 @@ def test_masks_of_polygons_and_run_lengths(tmp_path: Path) -> None:
         ({"size": [100, 200], "counts": "ü"}, "ascii"),
         ({"size": [100, 200]}, "'counts'"),
         ("no", "not a list of lists"),
+        ([[0, 0, 1e7, 0, 5, 5]], "an outline is 2e[+]07 pixels long"),
+        ([[0, 0, 1e9, 0, 5, 5]], "a corner at 1e[+]09"),
+        ([[0, 0, -1e308, 0, 1e308, 5]], "a corner at 1e[+]308"),
+        ({"size": [100, 200], "counts": [2**63 - 1, 2**63 - 1, 20002]}, "one of its runs is of 9,223"),
+        ({"size": [100, 200], "counts": "o" * 30 + "0"}, "they are damaged"),
     ],
 )
 def test_a_wrong_mask_is_named(tmp_path: Path, given: Any, why: str) -> None:

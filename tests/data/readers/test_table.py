@@ -434,3 +434,13 @@ def test_a_value_that_is_none_is_not_taken_for_a_name(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="'maybe'") as raised:
         train_of(tmp_path, "image,label,value\na.jpg,cat,maybe\n")
     assert raised.value.parameters == []
+
+
+def test_images_outside_of_the_folder_are_told_of(tmp_path: Path) -> None:
+    images = tmp_path / "photos"
+    images.mkdir()
+    for file in (images / "a.jpg", tmp_path / "b.jpg"):
+        file.touch()
+    (tmp_path / "labels.csv").write_text("image,label\na.jpg,cat\n../b.jpg,dog\n")
+    with pytest.warns(DataWarning, match=r"1 image named outside of .*photos: \.\./b\.jpg"):
+        table.read(tmp_path / "labels.csv", images=images)

@@ -35,6 +35,10 @@ VERIFIED = {"neg_category_ids": NEGATIVE, "pos_category_ids": POSITIVE}
 """Lists of an image with categories that someone looked for: the first is LVIS's, the second ours."""
 
 
+LONGEST_OUTLINE = 1e6  # pixels
+FARTHEST = 1e8  # pixels from the image's corner: pycocotools computes in 32 bits, with fifths of pixels
+
+
 class CategoryCodes:
     """Category ids as numbers in order of appearance: what categories there are may be known later."""
 
@@ -225,10 +229,21 @@ def _filled(polygons: Any, height: int, width: int) -> dict[str, Any] | None:
             raise ValueError("a polygon is an even number of numbers")
         if not np.isfinite(numbers).all():
             raise ValueError("a polygon's numbers must be finite")
+        _refuse_endless(numbers.astype(np.float64).reshape(-1, 2))
     if not outlines:
         return None
     rle: dict[str, Any] = run_lengths.merge(run_lengths.frPyObjects(outlines, height, width))
     return rle
+
+
+def _refuse_endless(corners: npt.NDArray[np.float64]) -> None:
+    """Raise for an outline (n, 2) that would take gigabytes: pycocotools keeps 80 bytes per pixel of it."""
+    farthest = float(np.abs(corners).max())
+    if farthest > FARTHEST:
+        raise ValueError(f"a corner at {farthest:.3g} is no place in an image")
+    length = float(np.abs(corners - np.roll(corners, 1, axis=0)).max(axis=1).sum())
+    if length > LONGEST_OUTLINE:
+        raise ValueError(f"an outline is {length:.3g} pixels long, and at most {LONGEST_OUTLINE:.3g} may be")
 
 
 def _runs(given: dict[str, Any], height: int, width: int) -> dict[str, Any]:
@@ -247,6 +262,8 @@ def _runs(given: dict[str, Any], height: int, width: int) -> dict[str, Any]:
         lengths = np.asarray(counts)
         if lengths.dtype.kind not in "iu" or lengths.ndim != 1 or lengths.min(initial=0) < 0:
             raise ValueError("run lengths are counts of pixels")
+        if int(lengths.max(initial=0)) > height * width:  # before they are added: sums wrap
+            raise ValueError(f"one of its runs is of {int(lengths.max()):,} pixels")
         pixels = int(lengths.sum())
         rle = {"size": [height, width], "counts": lengths.tolist()}
     if pixels != height * width:

@@ -37,7 +37,7 @@ from sparselabel.data.readers.raw_dataset import (
     warn,
 )
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.errors import DataError, listing, nearest, param
+from sparselabel.errors import DataError, counted, listing, nearest, param
 
 Integers = npt.NDArray[np.integer]
 
@@ -358,6 +358,13 @@ def _paths(
     files = Listing(root)
     there = np.asarray([name in files for name in names], dtype=np.bool_)
     paths = np.asarray(names, dtype=np.str_)
+    outside = [name for name in names if name.startswith("/") or ".." in name.split("/")]
+    if outside:
+        warn(
+            f"{images.cells.file}: {counted(len(outside), 'image')} named outside of {root}: "
+            f"{listing(outside)}",
+            "if nobody meant that, look at where the table comes from",
+        )
     if not there.all():
         missing = paths[~there]
         problem = f"{len(missing):,} of {len(names):,} images are missing: {listing(missing)}"

@@ -31,6 +31,7 @@ from sparselabel.data.scenes.world import KINDS, backdrop, plan
 from sparselabel.data.spatial_labels import Floats, SpatialLabels
 from sparselabel.errors import DataError, nearest
 from sparselabel.file_formats import read_arrays, read_json
+from sparselabel.files import write_arrays
 
 CLASSES: tuple[str, ...] = tuple(KINDS)
 SMALLEST = 32  # pixels; below, the small objects are specks
@@ -203,7 +204,7 @@ def _write(folder: Path, split: str, scenes: Iterable[Scene]) -> None:
         row = np.full((len(scene.classes), 1), index)
         boxes.append(np.hstack([row, scene.classes[:, None], scene.centers, scene.sizes]))
     table = np.concatenate(boxes)
-    np.savez(
+    write_arrays(
         folder / f"{split}.npz",
         labels=np.stack(labels),
         rows=table[:, 0].astype(np.int64),
@@ -231,7 +232,7 @@ def _read_masks(folder: Path, split: str, counts: npt.NDArray[np.intp]) -> Masks
 
     masks = MaskColumns()
     for index in np.flatnonzero(counts).tolist():
-        with Image.open(folder / _path("masks", split, index)) as image:
+        with Image.open(folder / _path("masks", split, index), formats=["PNG"]) as image:
             numbers = np.asarray(image)
         parts = numbers[..., None] == np.arange(1, counts[index] + 1)
         for mask in run_lengths.encode(np.asfortranarray(parts, dtype=np.uint8)):

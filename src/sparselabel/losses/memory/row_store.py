@@ -26,6 +26,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from sparselabel.checksums import Sums, damaged, row_checksums
 from sparselabel.errors import DISK_FULL, MAKE_ROOM, ResourceError, RunError
 from sparselabel.losses.base import Layout, Memory
 from sparselabel.resources import available_memory, format_bytes, free_disk
@@ -197,6 +198,7 @@ class FileRowStore(RowStore):
         self._file: int | None = None  # made when first used: a run that resumes needs the old one
         self._identity = b""
         self._newest = self._committed = np.zeros(0, dtype=np.bool_)
+        self._sums = np.zeros((2, 0), dtype=np.uint32)  # of both slots of every row
         self._waiting = False
         self._commit = 0
         self._close: Callable[[], object] = lambda: None
@@ -214,6 +216,9 @@ class FileRowStore(RowStore):
         for line, offset in zip(lines, self._offsets(wanted, self._newest[wanted]), strict=True):
             if os.preadv(file, [line], offset) != self.row_bytes:
                 raise RunError(f"{self.path} ends at byte {offset:,} of {self.bytes:,}: {WAY_OUT}")
+        wrong = row_checksums(lines) != self._sums[self._newest[wanted].astype(np.intp), wanted]
+        if wrong.any():
+            raise damaged(self.path, WAY_OUT, where=f"row {int(wanted[np.argmax(wrong)]):,}")
         return values
 
     def prefetch(self, local_index: Tensor) -> None:
@@ -235,9 +240,11 @@ class FileRowStore(RowStore):
         wanted = local_index.numpy()
         free = ~self._committed[wanted]
         with self._disk():
-            for line, offset in zip(self._raw(values), self._offsets(wanted, free), strict=True):
+            lines = self._raw(values)
+            for line, offset in zip(lines, self._offsets(wanted, free), strict=True):
                 _write_all(file, line, offset)
         self._newest[wanted] = free
+        self._sums[free.astype(np.intp), wanted] = row_checksums(lines)
 
     def state(self) -> dict[str, Tensor]:
         """Write everything to disk and return which slots are the newest.
@@ -251,6 +258,9 @@ class FileRowStore(RowStore):
         self._waiting = True
         return {
             "newest": torch.from_numpy(np.packbits(self._newest)),
+            "checksums": torch.from_numpy(
+                np.where(self._newest, self._sums[1], self._sums[0]).view(np.int32)
+            ),
             "identity": torch.tensor(list(self._identity), dtype=torch.uint8),
             "commit": torch.tensor(self._commit + 1),
             "file": torch.tensor(list(self.path.name.encode()), dtype=torch.uint8),
@@ -289,7 +299,9 @@ class FileRowStore(RowStore):
     def _open(self, state: dict[str, Tensor], flags: int) -> None:
         """Open the file as ``state`` has it; raises if it is another one, or has gone on."""
         bits = np.unpackbits(state["newest"].numpy()).astype(np.bool_)
-        if not self.rows <= len(bits) < self.rows + 8:
+        if "checksums" not in state:
+            raise RunError(f"the checkpoint, of an older version, has no checksums of {self.path}: {WAY_OUT}")
+        if not self.rows <= len(bits) < self.rows + 8 or len(state["checksums"]) != self.rows:
             raise RunError(f"the checkpoint has another number of rows than the {self.rows:,} of {self.path}")
         size = self.path.stat().st_size if self.path.is_file() else None
         if size != self.bytes:
@@ -307,7 +319,8 @@ class FileRowStore(RowStore):
             raise RunError(
                 f"{self.path} has gone on since this checkpoint; resume from the newest one, or: {WAY_OUT}"
             )
-        self._use(file, identity, bits[: self.rows])
+        sums = state["checksums"].numpy().view(np.uint32)
+        self._use(file, identity, bits[: self.rows], np.stack([sums, sums]))  # the other slot is not read
 
     def _offsets(self, local_index: npt.NDArray[np.int64], second: npt.NDArray[np.bool_]) -> list[int]:
         # All first slots come first, then all second ones: filling is then one long run of writing.
@@ -319,6 +332,7 @@ class FileRowStore(RowStore):
 
     def _create(self, initial: Initial) -> int:
         identity = os.urandom(IDENTITY_BYTES)
+        sums = np.zeros((2, self.rows), dtype=np.uint32)
         with self._disk():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -331,7 +345,9 @@ class FileRowStore(RowStore):
                 _write_all(file, np.frombuffer(identity, np.uint8), 0)
                 for local_index in self.chunks():
                     start = HEADER_BYTES + int(local_index[0]) * self.row_bytes
-                    _write_all(file, self._raw(initial(local_index)).reshape(-1), start)
+                    lines = self._raw(initial(local_index))
+                    sums[0, local_index.numpy()] = row_checksums(lines)
+                    _write_all(file, lines.reshape(-1), start)
             except BaseException:
                 os.close(file)
                 self.path.unlink()
@@ -340,13 +356,13 @@ class FileRowStore(RowStore):
         folder = os.open(self.path.parent, os.O_RDONLY)
         os.fsync(folder)
         os.close(folder)
-        return self._use(file, identity, np.zeros(self.rows, dtype=np.bool_))
+        return self._use(file, identity, np.zeros(self.rows, dtype=np.bool_), sums)
 
-    def _use(self, file: int, identity: bytes, newest: npt.NDArray[np.bool_]) -> int:
+    def _use(self, file: int, identity: bytes, newest: npt.NDArray[np.bool_], sums: Sums) -> int:
         self._close()
         self._close = weakref.finalize(self, os.close, file)
         self._file, self._identity, self._waiting = file, identity, False
-        self._newest, self._committed = newest, newest.copy()
+        self._newest, self._committed, self._sums = newest, newest.copy(), sums
         self._commit = 0
         return file
 
