@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from sparselabel.data.readers.class_folders import SUFFIXES
+from sparselabel.data.decode import SUFFIXES
 from sparselabel.errors import ConfigError, DataError
 
 LISTS = (".txt", ".lst")
