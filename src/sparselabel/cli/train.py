@@ -3,16 +3,17 @@
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from rich.table import Table
 
-from sparselabel.cli.arguments import AS_FLAGS, FROM_FILE_OR_RECIPE, TOLD_FLAGS, FromFileOrRecipe
+from sparselabel.cli.arguments import AS_FLAGS, FROM_FILE_OR_RECIPE, TOLD_FLAGS, FromFileOrRecipe, run_folder
 from sparselabel.cli.report import report
 from sparselabel.cli.terminal import first_process, plain_console
-from sparselabel.config import Handling, Machine, TrainConfig
+from sparselabel.config import Handling, Machine, TrainConfig, without_none
 from sparselabel.errors import ConfigError, DataError, spell
 
 if TYPE_CHECKING:
@@ -25,11 +26,37 @@ Several = Parameter(consume_multiple=True)
 CONFIG, MACHINE, HANDLING = TrainConfig(), Machine(), Handling()
 
 
+@dataclass(frozen=True)
+class TableColumns:
+    """How the table of labels is read, where that is not found.
+
+    Parameters
+    ----------
+    image
+        Column of --labels with the image's file name; default: image, filename, file, path or the like.
+    label
+        Column of --labels with the label; default: label, labels, class, tags or the like.
+    separator
+        What separates several labels in one cell of --labels; default: found. '' means that nothing does.
+    encoding
+        Of --labels, as cp1252 or utf-16; default: found.
+    """
+
+    image: str | None = None
+    label: str | None = None
+    separator: str | None = None
+    encoding: str | None = None
+
+
+TABLE = TableColumns()
+
+
 def train(
     data: Path,
     /,
     *,
     labels: Path | None = None,
+    table: Annotated[TableColumns, Flat] = TABLE,
     out: Path | None = None,
     answers: Annotated[list[Path] | None, Several] = None,
     config: Annotated[TrainConfig, Flat] = CONFIG,
@@ -48,21 +75,26 @@ def train(
     data
         A folder of images, with --labels or in class folders; or what `sparselabel prepare` wrote.
     labels
-        Table of the images' labels: columns image and label, or a column for each class (1, 0, empty).
+        Table of the images' labels (CSV, TSV, XLSX, Parquet): columns image and label, or a column for each
+        class (1, 0, empty).
     out
         Folder of the run; default: runs/NAME of the data.
     answers
-        Files of `sparselabel review`: answers that add to the observed labels; the last ones count.
+        Files of `sparselabel review`: answers that add to the observed labels; the last ones count. Settings
+        are those of the run they lie in, as far as no flag tells them. So they are with --resume.
     """
     from sparselabel.data.answers import with_files
 
     own, backbone = data.is_dir() and not (data / "dataset.json").exists(), None  # a folder of images
-    out = out or Path("runs") / (data.resolve().name or "run")
+    out = out or run_folder(data)
     if own:
         from sparselabel.training.train_folder import choose_for_folder
 
         told = {flag.removeprefix("--").replace("-", "_") for flag in TOLD_FLAGS}
-        chosen = choose_for_folder(data, labels, out, config, told, machine, handling, _teller(handling))
+        columns = without_none(asdict(table))
+        chosen = choose_for_folder(
+            data, labels, out, config, told, machine, handling, _teller(handling), columns
+        )
         prepared, config, backbone = chosen.data, chosen.config, chosen.backbone
     else:
         prepared = _open(data, labels)
