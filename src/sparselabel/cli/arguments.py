@@ -45,7 +45,29 @@ class FromFileOrRecipe(FromFile):
     recipe: str | None = None
 
 
-FROM_FILE, FROM_FILE_OR_RECIPE = FromFile(), FromFileOrRecipe()
+@dataclass(frozen=True)
+class TableColumns:
+    """How the table of labels is read, where that is not found.
+
+    Parameters
+    ----------
+    image
+        Column of --labels with the image's file name; default: image, filename, file, path or the like.
+    label
+        Column of --labels with the label; default: label, labels, class, tags or the like.
+    separator
+        What separates several labels in one cell of --labels; default: found. '' means that nothing does.
+    encoding
+        Of --labels, as cp1252 or utf-16; default: found.
+    """
+
+    image: str | None = None
+    label: str | None = None
+    separator: str | None = None
+    encoding: str | None = None
+
+
+FROM_FILE, FROM_FILE_OR_RECIPE, TABLE = FromFile(), FromFileOrRecipe(), TableColumns()
 TOLD_FLAGS: set[str] = set()
 """The flags that the command at hand was told, by their long names."""
 FLAGS: set[str] = set()

@@ -3,14 +3,22 @@
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from rich.table import Table
 
-from sparselabel.cli.arguments import AS_FLAGS, FROM_FILE_OR_RECIPE, TOLD_FLAGS, FromFileOrRecipe, run_folder
+from sparselabel.cli.arguments import (
+    AS_FLAGS,
+    FROM_FILE_OR_RECIPE,
+    TABLE,
+    TOLD_FLAGS,
+    FromFileOrRecipe,
+    TableColumns,
+    run_folder,
+)
 from sparselabel.cli.report import report
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.config import Handling, Machine, TrainConfig, without_none
@@ -24,31 +32,6 @@ if TYPE_CHECKING:
 Flat = Parameter(name="*")
 Several = Parameter(consume_multiple=True)
 CONFIG, MACHINE, HANDLING = TrainConfig(), Machine(), Handling()
-
-
-@dataclass(frozen=True)
-class TableColumns:
-    """How the table of labels is read, where that is not found.
-
-    Parameters
-    ----------
-    image
-        Column of --labels with the image's file name; default: image, filename, file, path or the like.
-    label
-        Column of --labels with the label; default: label, labels, class, tags or the like.
-    separator
-        What separates several labels in one cell of --labels; default: found. '' means that nothing does.
-    encoding
-        Of --labels, as cp1252 or utf-16; default: found.
-    """
-
-    image: str | None = None
-    label: str | None = None
-    separator: str | None = None
-    encoding: str | None = None
-
-
-TABLE = TableColumns()
 
 
 def train(
