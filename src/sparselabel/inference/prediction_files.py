@@ -95,7 +95,7 @@ class SortedImages:
                 what=folder,
             )
         self.folder, self.links, self.written, self.without = folder, links, 0, 0
-        self.names = safe_names(classes)
+        self.names = {name: re.sub(r"^\.+", "_", safe) for name, safe in safe_names(classes).items()}
 
     def write(self, prediction: Prediction) -> None:
         """One image, once per label."""

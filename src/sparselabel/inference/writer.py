@@ -244,8 +244,8 @@ class MapFolder:
 
 
 def safe_names(classes: Sequence[str]) -> dict[str, str]:
-    """By class, a name that a file or folder can have, and no two the same."""
-    safe = [re.sub(r"[^\w .,+()-]|^\.+", "_", name)[:LONGEST] for name in classes]
+    """By class, a name that can stand in that of a file, and no two the same."""
+    safe = [re.sub(r"[^\w .,+()-]", "_", name)[:LONGEST] for name in classes]
     if len({name.lower() for name in safe}) < len(safe):  # two would share a file
         safe = [f"{place}-{name}" for place, name in enumerate(safe)]
     return dict(zip(classes, safe, strict=True))

@@ -1,7 +1,7 @@
 "use strict";
 // Shows images a screen at a time, as they are scrolled to; names are set as text, never as markup.
 const { images } = JSON.parse(document.getElementById("data").textContent);
-const STEP = 60, NONE = "no label";
+const STEP = 60, NONE = "\u0000", NO_LABEL = "no label"; // no class is called as the first
 const by = (id) => document.getElementById(id);
 const make = (tag, text, parent, name) => {
   const element = document.createElement(tag);
@@ -30,7 +30,7 @@ const draw = () => {
     small.decoding = "async";
     small.width = image.wide;
     small.height = image.high;
-    small.alt = image.labels.map(([label]) => label).join(", ") || NONE;
+    small.alt = image.labels.map(([label]) => label).join(", ") || NO_LABEL;
     small.src = image.small;
     const caption = make("figcaption", null, figure);
     const list = make("ul", null, caption);
@@ -39,7 +39,7 @@ const draw = () => {
       make("b", label, item);
       make("span", String(Math.round(100 * score)), item);
     }
-    if (!image.labels.length) make("li", NONE, list, "soft");
+    if (!image.labels.length) make("li", NO_LABEL, list, "soft");
     const file = make("bdi", image.name, make("span", null, caption, "file"));
     file.parentElement.title = image.name;
   }
@@ -61,7 +61,7 @@ const update = () => {
 };
 
 const offer = (label, count) => {
-  const button = make("button", `${label} `, by("labels"));
+  const button = make("button", `${label === NONE ? NO_LABEL : label} `, by("labels"));
   button.type = "button";
   button.dataset.label = label;
   make("span", count.toLocaleString("en"), button);
@@ -73,6 +73,11 @@ for (const [label, count] of [...counts].sort((a, b) => b[1] - a[1] || a[0].loca
 }
 if (without) offer(NONE, without);
 by("words").addEventListener("input", update);
-new IntersectionObserver((entries) => { if (entries.some((entry) => entry.isIntersecting) && drawn < shown.length) draw(); },
-  { rootMargin: "800px" }).observe(by("end"));
+const watcher = new IntersectionObserver((entries) => {
+  if (!entries.some((entry) => entry.isIntersecting) || drawn >= shown.length) return;
+  draw();
+  watcher.unobserve(by("end")); // and again: the end may still be on the screen
+  watcher.observe(by("end"));
+}, { rootMargin: "800px" });
 update();
+watcher.observe(by("end"));
