@@ -61,8 +61,8 @@ def test_the_whole_way(command: Command, archive: Path) -> None:
     config = Run(archive / "runs" / "photos").config()
     assert (config.frozen, config.head.epochs, config.head.batch_size) == (True, 3, 64)
 
-    files = ("--gallery", "look.html", "--write-xmp", "--sort-into", "sorted", "--links")
-    files += ("--fiftyone", "fiftyone.json", "--label-studio", "tasks.json")
+    files = ["--gallery", "look.html", "--write-xmp", "--sort-into", "sorted", "--links"]
+    files += ["--fiftyone", "fiftyone.json", "--label-studio", "tasks.json"]
     more = ("--out", "tags.csv", "--threshold", "0.1", "--workers", "0")
     done = command("predict", "runs/photos", "more", *more, *files)
     assert done == 0, done.err

@@ -168,9 +168,9 @@ def _read(data: Path, labels: Path | None, table: Mapping[str, Any]) -> RawDatas
             f"{names} is for a table of labels", f"name it with {param('labels')}", what=given[0]
         )
     if not any(item.is_dir() and not item.name.startswith(".") for item in data.iterdir()):
-        table = f"{param('labels', 'labels.csv')}, with columns image and label"
+        wanted = f"{param('labels', 'labels.csv')}, with columns image and label"
         problem = f"{data} is neither prepared data nor a folder of class folders"
-        raise DataError(problem, f"name the table of the images' labels ({table})")
+        raise DataError(problem, f"name the table of the images' labels ({wanted})")
     return reader("folder")(data)
 
 

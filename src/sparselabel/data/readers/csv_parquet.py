@@ -189,9 +189,10 @@ def _text_rows(file: Path, stream: io.TextIOWrapper, wanted: tuple[str, ...]) ->
             return
 
         def rank(separator: str) -> tuple[bool, int]:
-            """Best is the separator that gives a wanted column; of several, or else, most columns."""
+            """Best gives a wanted column, or an image if there is no header; of several, most columns."""
             names = [plain_name(name) for name in next(csv.reader([first], delimiter=separator))]
-            return any(plain_name(name) in names for name in wanted), len(names)
+            fits = any(plain_name(name) in names for name in wanted) or names[0].endswith(SUFFIXES)
+            return fits, len(names)
 
         tabs = file.suffix.lower() in (".tsv", ".tab")
         delimiter = "\t" if tabs else max((",", "\t", ";"), key=rank)

@@ -430,7 +430,8 @@ def _merge_spellings(source: Path, images: Images, content: Content) -> Content:
     if len(columns_of) == len(classes):
         return content
     often = (values == POSITIVE).sum(axis=0)
-    merged_names, merged, said = [], [], []
+    merged_names, said = [], []
+    merged: list[Labels] = []
     new_of = np.empty(len(classes), dtype=np.int32)
     for columns in columns_of.values():
         group = values[:, columns]
