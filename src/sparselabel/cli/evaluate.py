@@ -113,8 +113,6 @@ def evaluate(
 
     Example: `sparselabel evaluate runs/role --split val`
 
-    Example: `sparselabel evaluate runs/photos --images holiday --labels truth.csv --complete`
-
     Parameters
     ----------
     run

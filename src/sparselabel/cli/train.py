@@ -58,13 +58,11 @@ def train(
     data
         A folder of images, with --labels or in class folders; or what `sparselabel prepare` wrote.
     labels
-        Table of the images' labels (CSV, TSV, XLSX, Parquet): columns image and label, or a column for each
-        class (1, 0, empty).
+        Table of the images' labels: columns image and label, or a column for each class (1, 0, empty).
     out
         Folder of the run; default: runs/NAME of the data.
     answers
-        Files of `sparselabel review`: answers that add to the observed labels; the last ones count. Settings
-        are those of the run they lie in, as far as no flag tells them. So they are with --resume.
+        Files of `sparselabel review`, the last counts; settings not told are those of the run it is in.
     """
     from sparselabel.data.answers import with_files
 
