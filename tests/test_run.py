@@ -134,6 +134,8 @@ def test_not_a_run(tmp_path: Path) -> None:
         run.metadata()
     with pytest.raises(RunError, match=r"is not a run \(it has no run.json\)"):
         run.result()
+    with pytest.raises(RunError, match=r"is not a run \(there is no such folder\)"):
+        Run(tmp_path / "typo").metadata()
     write_json(tmp_path / "run.json", {})
     with pytest.raises(RunError, match=r"run\.json has no '\w+'") as lacking:
         run.metadata()

@@ -337,7 +337,8 @@ class Run:
     def _required(self, file: Path) -> Path:
         if not file.is_file():
             train = f"make one with {command('train')}"
-            raise RunError(f"{self.path} is not a run (it has no {file.name})", train, what=self.path)
+            why = f"it has no {file.name}" if self.path.is_dir() else "there is no such folder"
+            raise RunError(f"{self.path} is not a run ({why})", train, what=self.path)
         return file
 
     def data_name(self, split: str) -> str:

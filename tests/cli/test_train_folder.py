@@ -2,12 +2,14 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from sparselabel.data.dataset import open_prepared
 from sparselabel.run import Run
 from tests.cli.conftest import Command
 
@@ -94,7 +96,7 @@ def test_what_is_wrong_is_said_at_once(command: Command, folder: Path) -> None:
     (folder / "elsewhere").mkdir()
     done = command("train", "elsewhere", "--labels", "labels.csv", *SMALL)
     assert "image '0.png' is not in elsewhere" in done.err
-    assert "name images relative to elsewhere, or prepare them with flags of your own" in done.err
+    assert "name images relative to elsewhere" in done.err
     done = command("train", "nowhere", *SMALL)
     assert "there is no folder nowhere" in done.err
     done = command("train", "nowhere", "--labels", "labels.csv", *SMALL)
@@ -115,36 +117,88 @@ def test_several_processes_prepare_first(
 
 @pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")
 def test_other_names_of_columns(command: Command, folder: Path) -> None:
-    (folder / "named.csv").write_text("file,tag\n1.png,red\n")
+    rows = "".join(f"me;{number}.png;{[*COLORS][number % 3]}/ä\n" for number in range(30))
+    (folder / "named.csv").write_text("who;where;what\n" + rows, encoding="cp1252")
     done = command("train", "photos", "--labels", "named.csv", *SMALL)
     assert "has no column 'image'" in done.err
-    assert "name the columns image and label, or prepare them with flags of your own" in done.err
+    assert "say which it is with --image" in done.err
+    flags = ("--image", "where", "--label", "what", "--separator", "/", "--encoding", "cp1252")
+    assert command("train", "photos", "--labels", "named.csv", *flags, *SMALL) == 0
+    made = json.loads((folder / "runs" / "photos-data" / "dataset.json").read_text())
+    assert made["classes"] == ["blue", "green", "red", "ä"]
+    done = command("train", "photos", "--label", "what", "--out", "other", *SMALL)
+    assert (done, "--label is for a table of labels: name it with --labels" in done.err) == (2, True)
 
 
 @pytest.mark.parametrize(
     "table",
     [
-        "file,tag\n1.png,red\n",
-        "image,tag\n1.png,red\n",
+        "where,tag\n1.png,red\n",
+        "image,sort\n1.png,red\n",
         "image,red\n1.png,0.3\n",
         "image,label\nnone.png,red\n",
         "image,label\n1.png,red\n",
     ],
 )
+@pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")
 def test_only_flags_that_train_has_are_named(command: Command, folder: Path, table: str) -> None:
     (folder / "odd.csv").write_text(table)
     done = command("train", "photos", "--labels", "odd.csv", *SMALL)
     own = re.sub(r"`sparselabel .*?`", "", done.err)  # another command, with flags of its own
     assert done == 1
-    assert {*re.findall(r"--[a-z][a-z.-]*", own)} <= {"--labels"}
+    assert {*re.findall(r"--[a-z][a-z.-]*", own)} <= {"--labels", "--image", "--label"}
 
 
 @pytest.mark.filterwarnings("default::sparselabel.errors.DataWarning")
-def test_a_warning_names_no_flag_that_train_lacks(command: Command, folder: Path) -> None:
-    (folder / "odd.csv").write_text("image,label\n1.png,red;blue\n2.png,red\n")
+def test_what_was_found_in_a_table_is_said(command: Command, folder: Path) -> None:
+    (folder / "odd.csv").write_text("image,label\n1.png,red;blue\n2.PNG,Red\n3.png,red\n")
+    done = command("train", "photos", "--labels", "odd.csv", "--validation", "0", *SMALL)
+    assert done == 2  # validation is no flag of train
     done = command("train", "photos", "--labels", "odd.csv", *SMALL)
-    assert "several labels in one cell: 'red;blue': write each label in a row of its own" in done.err
-    assert "separator" not in done.err
+    assert "several labels in one cell, with ';' between them: 'red;blue': if each is one label" in done.err
+    assert "'Red' and 'red' became 'red'" in done.err
+    assert "'2.PNG' is 2.png" in done.err
+    assert (
+        "27 images of 30 in photos are not in odd.csv and are not used: 0.png, 10.png, 11.png and" in done.err
+    )
+    assert "unlabeled" not in done.err  # no flag of train
+
+
+@pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")
+def test_images_without_labels_are_used_by_a_method_that_can(
+    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "few.csv").write_text(
+        "image,label\n" + "".join(f"{n}.png,{[*COLORS][n % 3]}\n" for n in range(6))
+    )
+    monkeypatch.setattr(
+        "sparselabel.training.train_run.train_run", lambda *_, **__: pytest.fail("not reached")
+    )
+    for method, images in (("iu+fixmatch", 29), ("iu", 6)):
+        with pytest.raises(pytest.fail.Exception):
+            command(
+                "train", "photos", "--labels", "few.csv", "--method", method, *SMALL[:-2], "--out", method
+            )
+        made = json.loads((folder / f"{method}-data" / "dataset.json").read_text())
+        assert sum(split["images"] for split in made["splits"].values()) == images
+
+
+@pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")
+def test_a_run_is_trained_again_with_its_own_settings(command: Command, folder: Path) -> None:
+    assert command("train", "photos", "--labels", "labels.csv", *SMALL) == 0
+    first = Run(folder / "runs" / "photos").config()
+    done = command("train", "photos", "--labels", "labels.csv", "--resume", "--workers", "0")
+    assert done == 0, done.err
+    image = open_prepared(folder / "runs" / "photos-data").train.paths[0]
+    (folder / "runs" / "photos" / "answers.csv").write_text(
+        f"image,label,value,time,reviewer\n{image},green,0,2026-01-01T00:00:00,me\n"
+    )
+    answers = ("--answers", "runs/photos/answers.csv", "--workers", "0", "--head.epochs", "2")
+    done = command("train", "runs/photos-data", *answers, "--out", "runs/second")
+    assert done == 0, done.err
+    assert "settings of runs/photos, as far as no flag tells them" in done.err
+    second = Run(folder / "runs" / "second").config()
+    assert second == replace(first, head=replace(first.head, epochs=2))
 
 
 @pytest.mark.parametrize("labels", [(), ("--labels", "labels.csv")])

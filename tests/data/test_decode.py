@@ -1,5 +1,7 @@
 import io
 import os
+import struct
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,7 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image, UnidentifiedImageError
 
-from sparselabel.data.decode import load, size_of
+from sparselabel.data import decode
+from sparselabel.data.decode import digest_of, load, size_of, upright_size_of
 from sparselabel.data.transforms import draw, render, verelst_train
 from sparselabel.errors import DataError
 from tests.data.test_transforms import smooth
@@ -93,11 +96,72 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
 
 
 def test_a_giant_image_is_an_error_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Image.new("RGB", (30, 30)).save(tmp_path / "giant.png")
-    for most, said in ((600, 600), (100, 200)):  # Pillow warns above its limit and raises above twice that
-        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", most)
-        with pytest.raises(DataError, match=rf"giant.png .*900 pixels\) exceeds limit of {said} pixels"):
-            load(tmp_path / "giant.png")
+    Image.new("RGB", (3000, 1001)).save(tmp_path / "giant.png")
+    monkeypatch.setattr(decode, "LARGEST", 3_000_000)
+    with pytest.raises(
+        DataError, match=r"giant.png .*\(3,000 × 1,001 pixels, .* at most 3 million"
+    ) as caught:
+        load(tmp_path / "giant.png")
+    assert caught.value.remedies == ("save it smaller",)
+
+
+@pytest.mark.parametrize(
+    ("mode", "suffix"),
+    [("RGB", "jpg"), ("RGB", "tiff"), *((m, "png") for m in ("RGB", "P", "RGBA", "I;16", "1"))],
+)
+def test_a_large_image_is_read_at_reduced_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, suffix: str
+) -> None:
+    monkeypatch.setattr(decode, "WHOLE", 10_000)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)  # Pillow's own limit plays no part
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new(mode, (400, 200)).save(tmp_path / f"scan.{suffix}", exif=exif.tobytes())
+    assert load(tmp_path / f"scan.{suffix}").size == ((100, 200) if suffix == "jpg" else (67, 134))
+    assert min(load(tmp_path / f"scan.{suffix}", at_least=150).size) >= 150
+    assert upright_size_of(tmp_path / f"scan.{suffix}") == (200, 400)
+    assert Image.MAX_IMAGE_PIXELS == 1000
+
+
+def test_heic_and_avif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heif = pytest.importorskip("pillow_heif")
+    image = Image.new("RGB", (64, 48), (200, 30, 40))
+    image.save(tmp_path / "a.avif")
+    heif.from_pillow(image).save(tmp_path / "a.heic")
+    for name in ("a.avif", "a.heic"):
+        read = load(tmp_path / name)
+        assert (read.size, read.mode, size_of(tmp_path / name)) == ((64, 48), "RGB", (64, 48))
+        np.testing.assert_allclose(np.asarray(read)[20, 30], (200, 30, 40), atol=6)
+    digest = digest_of((tmp_path / "a.heic").read_bytes())
+    assert load(tmp_path / "a.heic", digest=digest).size == (64, 48)
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.raises(DataError, match="HEIC needs pillow-heif") as caught:
+        load(tmp_path / "a.heic")
+    assert caught.value.remedies[0] == "pip install 'sparselabel[heif]'"
+
+
+def jpeg(width: int, height: int) -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (width, height), (10, 20, 200)).save(stream, "JPEG")
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("suffix", [".NEF", ".cr2", ".dng"])
+def test_a_raw_file_by_its_preview(tmp_path: Path, order: str, suffix: str) -> None:
+    """TIFF's header and a directory with one tag, a thumbnail, the preview, lossless data of a sensor."""
+    head = {"<": b"II", ">": b"MM"}[order] + struct.pack(f"{order}HI", 42, 8)
+    directory = struct.pack(f"{order}HHHIHHI", 1, 0x0112, 3, 1, 6, 0, 0)
+    sensor = jpeg(200, 160).replace(b"\xff\xc0", b"\xff\xc3")
+    content = head + directory + jpeg(16, 12) + b"\0" * 99 + jpeg(80, 60) + sensor
+    file = tmp_path / f"photo{suffix}"
+    file.write_bytes(content)
+    assert load(file).size == (60, 80)  # upright
+    assert load(file, at_least=30).size == (30, 40)
+    assert (size_of(file), upright_size_of(file)) == ((80, 60), (60, 80))
+    file.write_bytes(head + directory + b"sensor" * 500)
+    with pytest.raises(DataError, match="RAW file has no preview inside"):
+        load(file)
 
 
 def test_pillows_remarks_stay_inside_also_in_threads(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Every format that the library reads: a small valid sample, and what reads it."""
 
+import csv
 import io
 import json
 from collections.abc import Callable
@@ -46,6 +47,7 @@ LONG = (
     "image,label,value,x,y,w,h,split\n"
     "a.jpg,cat,1,.5,.5,.2,.3,train\nb.jpg,Möwe,0,,,,,train\nb.jpg,cat,,,,,,train\n"
 )
+SEVERAL = "a.jpg;cat, Möwe\nB.JPG;Cat\n"
 WIDE = "image,cat,dog,split\na.jpg,1,0,train\nb.jpg,,1,val\n"
 
 
@@ -55,6 +57,16 @@ def _table(text: str) -> Write:
         _texts(folder, {"labels.csv": text})
 
     return write
+
+
+def _xlsx(folder: Path) -> None:
+    import openpyxl
+
+    _images(folder, "a.jpg", "b.jpg")
+    book = openpyxl.Workbook()
+    for row in csv.reader(LONG.splitlines()):
+        book.active.append(row)
+    book.save(folder / "labels.xlsx")
 
 
 def _parquet(folder: Path) -> None:
@@ -546,8 +558,10 @@ def _named(name: str, text: str) -> Write:
 
 
 FORMATS: dict[str, Format] = {
+    "table several": Format(_table(SEVERAL), _source("table", "labels.csv"), ("labels.csv",)),
     "table long": Format(_table(LONG), _source("table", "labels.csv"), ("labels.csv",)),
     "table wide": Format(_table(WIDE), _source("table", "labels.csv"), ("labels.csv",)),
+    "table xlsx": Format(_xlsx, _source("table", "labels.xlsx"), ("labels.xlsx",)),
     "table parquet": Format(_parquet, _source("table", "labels.parquet"), ("labels.parquet",)),
     "coco": Format(_coco, _source("coco", "instances.json"), ("instances.json",)),
     "coco list": Format(_coco, _with_list, ("list.txt",)),

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from sparselabel.errors import ConfigError, DataError
-from sparselabel.inference.image_paths import check_image_words, count_images, image_paths
+from sparselabel.inference.image_paths import check_image_words, count_images, image_paths, other_files
 
 
 @pytest.fixture
@@ -52,3 +52,11 @@ def test_what_is_not_there(photos: Path, words: tuple[str, ...], said: str) -> N
     with pytest.raises((ConfigError, DataError), match=said):
         check_image_words(words)
     check_image_words(["photos", "photos/*.jpg", "-"])
+
+
+def test_files_that_are_no_images_are_counted(tmp_path: Path) -> None:
+    for name in ("a.jpg", "b.MOV", "in/c.mov", "in/notes", ".hidden", "a.jpg.xmp", ".git/x.txt", "d.HEIC"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert other_files([str(tmp_path), str(tmp_path / "a.jpg")]) == {".mov": 2, "notes": 1}
+    assert [Path(path).name for path in image_paths([str(tmp_path)])] == ["a.jpg", "d.HEIC"]

@@ -3,7 +3,7 @@
 import pytest
 
 from sparselabel.config import HeadPhase, Machine, TrainConfig
-from sparselabel.errors import ModelError
+from sparselabel.errors import ModelError, spell
 from sparselabel.training.train_folder import choose_backbone, choose_schedule
 
 
@@ -20,6 +20,27 @@ def test_the_schedule_is_chosen_by_machine_and_images(monkeypatch: pytest.Monkey
     assert said[-1] == "there is a GPU: resnet50, the head alone, then everything"
     assert choose_schedule(plain, set(), Machine(), 300, said.append).frozen
     assert said[-1].startswith("only 300 images: a linear classifier")
+
+
+def test_a_flag_changes_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    cpu, plain = Machine(accelerator="cpu"), TrainConfig()
+    chosen = choose_schedule(plain, set(), cpu, 5000, said.append)
+    assert choose_schedule(plain, {"head.epochs"}, cpu, 5000, said.append) == chosen  # the default, restated
+    told = TrainConfig(frozen=True, head=HeadPhase(epochs=3, batch_size=16))
+    given = {"frozen", "head.epochs", "head.batch_size"}
+    assert choose_schedule(told, given, cpu, 5000, said.append) == told
+    assert spell(said[-1]).startswith("`frozen`: a linear classifier on features of resnet50")
+    assert choose_schedule(plain, {"finetune.lr"}, cpu, 5000, said.append) == plain
+    assert spell(said[-1]).startswith("the whole network is trained, as `finetune.lr` is given; features")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    told = TrainConfig(head=HeadPhase(epochs=3))
+    config = choose_schedule(told, {"head.epochs"}, Machine(), 5000, said.append)
+    assert (config.frozen, config.head.epochs, config.finetune.epochs) == (False, 3, 25)
+    begun = TrainConfig(frozen=True, head=HeadPhase(epochs=7))
+    assert choose_schedule(told, {"head.epochs"}, cpu, 5000, said.append, begun) == TrainConfig(
+        frozen=True, head=HeadPhase(epochs=3)
+    )
 
 
 def test_the_backbone_is_one_whose_weights_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:

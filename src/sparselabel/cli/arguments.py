@@ -45,7 +45,29 @@ class FromFileOrRecipe(FromFile):
     recipe: str | None = None
 
 
-FROM_FILE, FROM_FILE_OR_RECIPE = FromFile(), FromFileOrRecipe()
+@dataclass(frozen=True)
+class TableColumns:
+    """How the table of labels is read, where that is not found.
+
+    Parameters
+    ----------
+    image
+        Column of --labels with the image's file name; default: image, filename, file, path or the like.
+    label
+        Column of --labels with the label; default: label, labels, class, tags or the like.
+    separator
+        What separates several labels in one cell of --labels; default: found. '' means that nothing does.
+    encoding
+        Of --labels, as cp1252 or utf-16; default: found.
+    """
+
+    image: str | None = None
+    label: str | None = None
+    separator: str | None = None
+    encoding: str | None = None
+
+
+FROM_FILE, FROM_FILE_OR_RECIPE, TABLE = FromFile(), FromFileOrRecipe(), TableColumns()
 TOLD_FLAGS: set[str] = set()
 """The flags that the command at hand was told, by their long names."""
 FLAGS: set[str] = set()
@@ -68,7 +90,10 @@ def told_by(given: FromFile) -> "FromRecipe | None":
 
 def take_file(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollection") -> None:
     """Fill what no flag has set from the file or the recipe that --config or --recipe names."""
-    file = read_settings(*(_word_of(arguments, flag) for flag in ("--config", "--recipe")))
+    config, recipe = (_word_of(arguments, flag) for flag in ("--config", "--recipe"))
+    if config is None and recipe is None and commands[-1:] == ("train",):
+        config = _settings_of_run(arguments)
+    file = read_settings(config, recipe)
     if file is None:
         return
     from cyclopts import Token
@@ -82,6 +107,30 @@ def take_file(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollect
             if all((spelling,) not in told for spelling in (name, name.replace("_", "-"))):
                 argument.append(Token(value=str(value), source=source, keys=(name,)))
     Dict(values, use_commands_as_keys=False, source=source)(app, commands, arguments)
+
+
+def run_folder(data: Path) -> Path:
+    """Where a run goes unless --out tells it."""
+    return Path("runs") / (data.resolve().name or "run")
+
+
+def _settings_of_run(arguments: "ArgumentCollection") -> str | None:
+    """The file with the settings of a run that goes on, or that --answers were given about; said."""
+    from sparselabel.progress import status_console
+    from sparselabel.run import Run
+
+    data, out, answers = (_word_of(arguments, name) for name in ("DATA", "--out", "--answers"))
+    if _word_of(arguments, "--resume") is not None and data is not None:
+        run = Run(Path(out) if out else run_folder(Path(data)))
+    elif answers is not None:
+        run = Run(Path(answers).parent)
+    else:
+        return None
+    if not run.config_file.is_file():
+        return None
+    if answers is not None and _word_of(arguments, "--quiet") is None:
+        status_console().print(f"settings of {run.path}, as far as no flag tells them")
+    return str(run.config_file)
 
 
 def note_flags(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollection") -> None:

@@ -1,13 +1,16 @@
 """``sparselabel evaluate``: measure a finished run, or a published network."""
 
 import json as json_format
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from cyclopts import Parameter
 from rich.table import Table
 
+from sparselabel.cli.arguments import TABLE, TableColumns
 from sparselabel.cli.terminal import names_first, plain_console, progress
-from sparselabel.config import Engine, Machine, TrainConfig
+from sparselabel.config import Engine, Machine, TrainConfig, without_none
 from sparselabel.errors import ConfigError, counted, listing, param
 from sparselabel.files import require_folder_to_write
 from sparselabel.progress import status_console
@@ -93,6 +96,10 @@ def evaluate(
     *,
     split: str | None = None,
     data: Path | None = None,
+    images: Path | None = None,
+    labels: Path | None = None,
+    complete: bool = False,
+    table: Annotated[TableColumns, Parameter(name="*")] = TABLE,
     pretrained: str | None = None,
     weights: str = TrainConfig().weights,
     size: int | None = None,
@@ -103,7 +110,7 @@ def evaluate(
     workers: int = Machine().workers,
     engine: Engine = "auto",
 ) -> None:
-    """Measure a trained classifier on a split; scores and measures are kept in the run.
+    """Measure a trained classifier on a split, which is kept in the run, or on a table of your own.
 
     Example: `sparselabel evaluate runs/role --split val`
 
@@ -115,6 +122,12 @@ def evaluate(
         Which split of the data: test, val or train; default: test, if there is one, else val.
     data
         The run's prepared data, if it is no longer where it was; the data to measure --pretrained on.
+    images
+        Folder of the images that --labels names; default: the table's own.
+    labels
+        Table of labels to measure by, in any form that `sparselabel prepare table` reads.
+    complete
+        --labels names all that is there, so that other classes are not; else they are unknown.
     pretrained
         Instead of a run: a timm network with its own head, by softmax, as `resnet50.tv_in1k` on ImageNet.
     weights
@@ -143,34 +156,16 @@ def evaluate(
             "name a run (`sparselabel evaluate RUN`)",
             "name a network (`sparselabel evaluate --pretrained NAME --data DIR`)",
         )
-    if run is not None:
-        from sparselabel.inference.evaluate import evaluate_run
-        from sparselabel.run import Run
-
-        opened = Run.open(run, data)
-        split = split or _usual_split(opened)
-        images = len(opened.split(split))
-        require_folder_to_write(run, "scores are kept in the run: copy it to a folder of yours")
-        found: dict[str, Any] | None = None
-        if coupled:  # first: what cannot be coupled is refused before the rest
-            from sparselabel.inference.evaluate import evaluate_coupled, keep_coupled
-
-            with progress(images, f"coupled maps of {split}") as advance:
-                found = evaluate_coupled(
-                    opened, split, workers=workers, ground_truth=ground_truth, report=advance
-                )
-        with progress(images, f"scoring {split}") as advance:
-            measured = evaluate_run(
-                opened,
-                split,
-                threshold=threshold,
-                workers=workers,
-                ground_truth=ground_truth,
-                engine=engine,
-                report=advance,
-            )
-        if found is not None:
-            measured = keep_coupled(opened, measured, found)
+    own = labels is not None or images is not None or complete or table != TABLE
+    if run is not None and own:
+        told = {"split": split is not None, "data": data is not None, "coupled": coupled}
+        measured = _evaluate_table(run, images, labels, complete, table, threshold, workers, engine, told)
+    elif own:
+        raise ConfigError(
+            f"images of your own are for a run, not for {param('pretrained')}", what="pretrained"
+        )
+    elif run is not None:
+        measured = _evaluate_split(run, split, data, threshold, ground_truth, coupled, workers, engine)
     else:
         for name, given in (("ground_truth", ground_truth != "any"), ("coupled", coupled)):
             if given:
@@ -184,6 +179,73 @@ def evaluate(
         show(measured)
         if measured.get("decided"):
             show_decided(measured["decided"])
+
+
+def _evaluate_split(
+    run: Path,
+    split: str | None,
+    data: Path | None,
+    threshold: float,
+    ground_truth: Literal["any", "masks", "boxes"],
+    coupled: bool,
+    workers: int,
+    engine: Engine,
+) -> dict[str, Any]:
+    from sparselabel.inference.evaluate import evaluate_run
+    from sparselabel.run import Run
+
+    opened = Run.open(run, data)
+    split = split or _usual_split(opened)
+    images = len(opened.split(split))
+    require_folder_to_write(run, "scores are kept in the run: copy it to a folder of yours")
+    found: dict[str, Any] | None = None
+    if coupled:  # first: what cannot be coupled is refused before the rest
+        from sparselabel.inference.evaluate import evaluate_coupled, keep_coupled
+
+        with progress(images, f"coupled maps of {split}") as advance:
+            found = evaluate_coupled(
+                opened, split, workers=workers, ground_truth=ground_truth, report=advance
+            )
+    with progress(images, f"scoring {split}") as advance:
+        measured = evaluate_run(
+            opened,
+            split,
+            threshold=threshold,
+            workers=workers,
+            ground_truth=ground_truth,
+            engine=engine,
+            report=advance,
+        )
+    return measured if found is None else keep_coupled(opened, measured, found)
+
+
+def _evaluate_table(
+    run: Path,
+    images: Path | None,
+    labels: Path | None,
+    complete: bool,
+    table: TableColumns,
+    threshold: float,
+    workers: int,
+    engine: Engine,
+    told: dict[str, bool],
+) -> dict[str, Any]:
+    from sparselabel.inference.evaluate_table import evaluate_test_set, read_test_set
+    from sparselabel.run import Run
+
+    if labels is None:
+        remedy = f"name their table ({param('labels')})"
+        raise ConfigError("images of your own are measured by their labels", remedy, what="labels")
+    for name in (name for name, given in told.items() if given):
+        problem = f"{param(name)} is for prepared data, and {param('labels')} for a table"
+        raise ConfigError(problem, "give one", what=name)
+    opened = Run.open(run)
+    opened.require_finished()
+    test_set = read_test_set(opened, labels, images, complete=complete, table=without_none(asdict(table)))
+    with progress(len(test_set), f"scoring {counted(len(test_set), 'image')}") as advance:
+        return evaluate_test_set(
+            opened, test_set, threshold=threshold, workers=workers, engine=engine, report=advance
+        )
 
 
 def _usual_split(run: "Run") -> str:

@@ -26,11 +26,12 @@ SETTINGS = "--settings"
 SCREEN = 50  # lines
 FEWEST = 12  # lines of flags, whatever the rest takes
 OFTEN = (
-    "--out", "--images", "--labels", "--how", "--label", "--answers", "--methods", "--seeds", "--choose",
+    "--out", "--images", "--labels", "--how", "--answers", "--methods", "--seeds", "--choose",
     "--vary", "--method", "--backbone", "--weights", "--frozen", SETTINGS + ".NAME",
     "--head.epochs", "--finetune.epochs", "--head.lr", "--finetune.lr", "--views.size",
-    "--sparsify", "--share", "--validation", "--skip-broken", "--cluster", "--resume", "--force", "--recipe",
-    "--config", "--seed", "--workers", "--skip-missing", "--dry-run", "--image", "--value", "--split",
+    "--sparsify", "--share", "--validation", "--skip-broken", "--cluster", "--resume", "--force",
+    "--recipe", "--label", "--config", "--seed", "--workers", "--skip-missing", "--dry-run", "--image",
+    "--value", "--split",
 )  # fmt: skip
 """Flags in the order of how often they are wanted; where there is room, others follow as declared."""
 

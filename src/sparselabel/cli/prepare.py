@@ -131,17 +131,19 @@ def table(
     /,
     *,
     images: Path | None = None,
-    image: str = "image",
-    label: str = "label",
+    image: str | None = None,
+    label: str | None = None,
     value: str = "value",
     split: str = "split",
     separator: str | None = None,
+    encoding: str | None = None,
     suffix: str = "",
     names: Path | None = None,
     skip_missing: bool = False,
+    unlabeled: bool = False,
     to: To,
 ) -> None:
-    """A CSV, TSV or Parquet table: one row per label (image, label), or one column per class (1, 0, empty).
+    """A CSV, TSV, XLSX or Parquet table: a row per label (image, label), or a column per class (1, 0, empty).
 
     Example: `sparselabel prepare table labels.csv --images photos --out prepared`
 
@@ -152,27 +154,32 @@ def table(
     images
         Folder of the images; default: the table's own.
     image
-        Column with the image's file name.
+        Column with the image's file name; default: image, filename, file, path or the like.
     label
-        Column with the label; a table without it has a column per class.
+        Column with the label; default: label, labels, class, tags or the like. A table without it has a
+        column per class.
     value
         Column that says whether the label is there (1) or not (0).
     split
         Column that says train, val or test.
     separator
-        What separates several labels in one cell.
+        What separates several labels in one cell; default: found. '' means that nothing does.
+    encoding
+        Of a text file, as cp1252 or utf-16; default: found.
     suffix
         What the names of images lack to be files' names (.jpg).
     names
         Table of codes and names, if the labels are codes.
     skip_missing
         Leave out images whose file is not there, instead of stopping.
+    unlabeled
+        Train also on images of the folder that the table does not name.
     """
 
 
 @reader
 def folder(source: Path, /, *, to: To) -> None:
-    """Class folders: an image's folder is its one known label.
+    """Class folders: an image's folder is its label; "cat,dog" is two, "not cat" or "-cat" a negative.
 
     Example: `sparselabel prepare folder photos --out prepared`
 

@@ -3,16 +3,25 @@
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from rich.table import Table
 
-from sparselabel.cli.arguments import AS_FLAGS, FROM_FILE_OR_RECIPE, TOLD_FLAGS, FromFileOrRecipe
+from sparselabel.cli.arguments import (
+    AS_FLAGS,
+    FROM_FILE_OR_RECIPE,
+    TABLE,
+    TOLD_FLAGS,
+    FromFileOrRecipe,
+    TableColumns,
+    run_folder,
+)
 from sparselabel.cli.report import report
 from sparselabel.cli.terminal import first_process, plain_console
-from sparselabel.config import Handling, Machine, TrainConfig
+from sparselabel.config import Handling, Machine, TrainConfig, without_none
 from sparselabel.errors import ConfigError, DataError, spell
 
 if TYPE_CHECKING:
@@ -30,6 +39,7 @@ def train(
     /,
     *,
     labels: Path | None = None,
+    table: Annotated[TableColumns, Flat] = TABLE,
     out: Path | None = None,
     answers: Annotated[list[Path] | None, Several] = None,
     config: Annotated[TrainConfig, Flat] = CONFIG,
@@ -52,17 +62,20 @@ def train(
     out
         Folder of the run; default: runs/NAME of the data.
     answers
-        Files of `sparselabel review`: answers that add to the observed labels; the last ones count.
+        Files of `sparselabel review`, the last counts; settings not told are those of the run it is in.
     """
     from sparselabel.data.answers import with_files
 
     own, backbone = data.is_dir() and not (data / "dataset.json").exists(), None  # a folder of images
-    out = out or Path("runs") / (data.resolve().name or "run")
+    out = out or run_folder(data)
     if own:
         from sparselabel.training.train_folder import choose_for_folder
 
         told = {flag.removeprefix("--").replace("-", "_") for flag in TOLD_FLAGS}
-        chosen = choose_for_folder(data, labels, out, config, told, machine, handling, _teller(handling))
+        columns = without_none(asdict(table))
+        chosen = choose_for_folder(
+            data, labels, out, config, told, machine, handling, _teller(handling), columns
+        )
         prepared, config, backbone = chosen.data, chosen.config, chosen.backbone
     else:
         prepared = _open(data, labels)

@@ -141,7 +141,7 @@ class Dataset:
 
     @staticmethod
     def from_table(labels: str | Path, images: str | Path | None = None, **options: Any) -> "Dataset":
-        """A CSV, TSV or Parquet table of labels, and the folder of its images.
+        """A CSV, TSV, XLSX or Parquet table of labels, and the folder of its images.
 
         As all ``from_`` methods of files it takes ``out`` (the folder to keep the prepared form in; default:
         a temporary one), the options of ``sparselabel prepare table``, and those of every reader, such as

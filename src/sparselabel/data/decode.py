@@ -1,23 +1,39 @@
-"""Decoding image files: upright by their EXIF orientation, in RGB, at reduced scale where that is enough."""
+"""Decoding image files: upright by their EXIF orientation, in RGB, at reduced scale where that is enough.
+
+HEIC needs pillow-heif; of RAW files the camera's own JPEG inside is taken. Images above ``WHOLE`` pixels are
+read at reduced size, and above ``LARGEST`` not at all.
+"""
 
 import hashlib
 import io
+import math
 import os
 import stat
+import struct
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from sparselabel.errors import DataError
 
+RAW_SUFFIXES = (".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".pef", ".raf", ".srw")
+SUFFIXES = (
+    *(".jpg", ".jpeg", ".png", ".webp", ".avif", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".jp2"),
+    *(".heic", ".heif", *RAW_SUFFIXES),
+)
+"""What images are called, in small letters."""
 FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "GIF", "BMP", "TIFF", "PPM", "JPEG2000")
 """The formats that are opened, whatever a file is called: for some others Pillow starts programs (EPS)."""
 
+LARGEST = 500_000_000
+"""Pixels of an image; decoded, so many take 1.5 GB."""
+WHOLE = 50_000_000  # pixels from which on an image is read at reduced size
+_ORIENTATION = 0x0112  # the tag of EXIF and TIFF
 _FILTERS = threading.Lock()  # Python's warning filters belong to all threads
 
 
@@ -32,18 +48,22 @@ def load(path: str | Path, at_least: int | None = None, digest: int | None = Non
     _refuse_special(path)
     try:
         content = b"" if digest is None else Path(path).read_bytes()
-        with _pillow_warnings():
-            image = Image.open(path if digest is None else io.BytesIO(content), formats=FORMATS)
-        with image:
+        with _opened(path if digest is None else io.BytesIO(content), path) as image:
             if at_least is not None:
                 image.draft(None, (at_least, at_least))
-            image.load()  # decodes; outside the lock of the warning filters, so that threads run in parallel
+            # Decodes outside the lock of the warning filters, so that threads run in parallel.
+            if image.width * image.height <= WHOLE:
+                image.load()
+                decoded = image
+            else:
+                with _without_pillows_limit():  # one at a time: several would not fit into memory
+                    decoded = _reduced(image, at_least)
             with _pillow_warnings():
-                ImageOps.exif_transpose(image, in_place=True)
+                ImageOps.exif_transpose(decoded, in_place=True)
             if digest is not None and digest_of(content) != digest:  # a broken one is called that
                 problem = f"{path} is not the file that was prepared: its bytes have changed since"
                 raise OtherFileError(problem, "bring it back", "prepare the data again", what=path)
-            return as_rgb(image)
+            return as_rgb(decoded)
     except (MemoryError, OtherFileError):
         raise
     except FileNotFoundError as error:
@@ -59,8 +79,10 @@ def load(path: str | Path, at_least: int | None = None, digest: int | None = Non
             f"{path} is gone (No such file)", "bring it back", "prepare data without it"
         ) from error
     except Exception as error:  # decoders raise whatever they like on a broken file
-        reason = str(error) or type(error).__name__
-        raise DataError(f"{path} cannot be read as an image ({reason})", "mend it or leave it out") from error
+        reason = (error.problem if isinstance(error, DataError) else str(error)) or type(error).__name__
+        remedies = error.remedies if isinstance(error, DataError) else ()
+        problem = f"{path} cannot be read as an image ({reason})"
+        raise DataError(problem, *(remedies or ("mend it or leave it out",)), what=path) from error
 
 
 class OtherFileError(DataError):
@@ -75,8 +97,127 @@ def digest_of(content: bytes) -> int:
 def size_of(path: str | Path) -> tuple[int, int]:
     """Width and height of an image as stored, without decoding it; ``load`` says whether it can be."""
     _refuse_special(path)
-    with _pillow_warnings(), Image.open(path, formats=FORMATS) as image:
+    with _opened(path, path) as image:
         return image.size
+
+
+def upright_size_of(path: str | Path) -> tuple[int, int]:
+    """Width and height of an image as it is seen: cameras may store it lying on its side."""
+    _refuse_special(path)
+    with _opened(path, path) as image, _pillow_warnings():
+        width, height = image.size
+        lying = image.getexif().get(_ORIENTATION, 1) >= 5 and image.format != "TIFF"  # Pillow turned that one
+        return (height, width) if lying else (width, height)
+
+
+def _opened(source: str | Path | io.BytesIO, path: str | Path) -> Image.Image:
+    """The image in a file, or in the content of one, not yet decoded; of a RAW file its preview."""
+    if str(path).lower().endswith(RAW_SUFFIXES):
+        return _preview(source.getvalue() if isinstance(source, io.BytesIO) else Path(source).read_bytes())
+    try:
+        image = _opened_by_pillow(source, FORMATS)
+    except UnidentifiedImageError:
+        if not _is_heif(source):
+            raise
+        try:
+            import pillow_heif
+        except ImportError as error:
+            needed = "HEIC needs pillow-heif"
+            raise DataError(needed, "pip install 'sparselabel[heif]'", "save it as JPEG") from error
+        pillow_heif.register_heif_opener()
+        image = _opened_by_pillow(source, ("HEIF",))
+    if image.width * image.height > LARGEST:
+        image.close()
+        raise DataError(
+            f"{image.width:,} × {image.height:,} pixels, and at most {LARGEST // 10**6:,} million are read",
+            "save it smaller",
+        )
+    return image
+
+
+def _opened_by_pillow(source: str | Path | io.BytesIO, formats: tuple[str, ...]) -> Image.Image:
+    with _without_pillows_limit():
+        return Image.open(source, formats=formats)
+
+
+@contextmanager
+def _without_pillows_limit() -> Iterator[None]:
+    """Let Pillow open and decode images of any size: ours is checked instead."""
+    with _pillow_warnings():
+        most, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+        try:
+            yield
+        finally:
+            Image.MAX_IMAGE_PIXELS = most
+
+
+def _is_heif(source: str | Path | io.BytesIO) -> bool:
+    """Whether a file is HEIC or HEIF: the brand stands behind the word ftyp."""
+    if isinstance(source, io.BytesIO):
+        head = source.getvalue()[:12]
+    else:
+        with Path(source).open("rb") as stream:
+            head = stream.read(12)
+    return head[4:8] == b"ftyp" and head[8:11] in (b"hei", b"hev", b"mif", b"msf")
+
+
+def _reduced(image: Image.Image, at_least: int | None) -> Image.Image:
+    """A giant image, decoded and made smaller until about ``WHOLE`` pixels are left.
+
+    Both sides keep ``at_least`` pixels, as far as they have them.
+    """
+    pixels = image.width * image.height
+    factor = math.ceil(math.sqrt(pixels / WHOLE))
+    factor = max(1, min(factor, min(image.size) // (at_least or 1)))
+    image.draft(None, (image.width // factor, image.height // factor))  # a JPEG is not even decoded in full
+    image.load()
+    rest = int(factor * math.sqrt(image.width * image.height / pixels))
+    if rest < 2:
+        return image
+    smaller = (image if image.mode in ("L", "RGB") else as_rgb(image)).reduce(rest)
+    smaller.getexif()[_ORIENTATION] = image.getexif().get(_ORIENTATION, 1)
+    return smaller
+
+
+def _preview(content: bytes) -> Image.Image:
+    """The largest JPEG inside a RAW file: cameras put their own rendering there, upright as the file says."""
+    found: list[tuple[int, int]] = []
+    start = content.find(_JPEG)
+    while start >= 0:
+        with suppress(OSError, SyntaxError, ValueError, struct.error):
+            image = _opened_by_pillow(io.BytesIO(content[start:]), ("JPEG",))
+            found.append((image.width * image.height, start))
+        start = content.find(_JPEG, start + 3)
+    for pixels, place in sorted(found, reverse=True):
+        with suppress(OSError, SyntaxError, ValueError, struct.error):  # lossless ones are the sensor's data
+            if pixels > LARGEST:
+                continue
+            with _opened_by_pillow(io.BytesIO(content[place:]), ("JPEG",)) as image:
+                image.draft(None, (64, 64))
+                image.load()
+            image = _opened_by_pillow(io.BytesIO(content[place:]), ("JPEG",))
+            if _ORIENTATION not in image.getexif():
+                image.getexif()[_ORIENTATION] = _tiff_orientation(content)
+            return image
+    raise DataError("this RAW file has no preview inside", "save it as JPEG")
+
+
+_JPEG = b"\xff\xd8\xff"
+
+
+def _tiff_orientation(content: bytes) -> int:
+    """The orientation in the first directory of a file that is built as TIFF; 1 if there is none."""
+    order = {b"II": "<", b"MM": ">"}.get(content[:2])
+    if order is None:
+        return 1
+    with suppress(struct.error):
+        (start,) = struct.unpack_from(f"{order}I", content, 4)
+        (entries,) = struct.unpack_from(f"{order}H", content, start)
+        for place in range(start + 2, start + 2 + 12 * entries, 12):
+            tag, _, _, value = struct.unpack_from(f"{order}HHIH", content, place)
+            if tag == _ORIENTATION:
+                return value if 1 <= value <= 8 else 1
+    return 1
 
 
 def _refuse_special(path: str | Path) -> None:
@@ -92,10 +233,9 @@ def _refuse_special(path: str | Path) -> None:
 
 @contextmanager
 def _pillow_warnings() -> Iterator[None]:
-    """Ignore Pillow's warnings of odd metadata; make that of a giant image an error."""
+    """Ignore Pillow's warnings of odd metadata."""
     with _FILTERS, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
         yield
 
 

@@ -64,7 +64,7 @@ def _prepare_locked(
     _refuse_to_hide(source, how)
     if how.scores is not None:  # their errors are raised before all images are decoded
         _with_scores(source.splits["train"], source.splits["train"].labels.values, how)
-    decoded = _leave_out_broken(source, how.skip_broken, report)
+    decoded = leave_out_broken(source, how.skip_broken, report)
     splits: dict[str, ObservedSplit] = {}
     frequency = decoded["train"][0].labels.counts()
     for name, (split, digests) in decoded.items():
@@ -201,9 +201,13 @@ def _refuse_to_hide(source: RawDataset, how: Preparation) -> None:
         refuse_more_than_all(source.splits["train"], how)
 
 
-def _leave_out_broken(
-    source: RawDataset, skip: bool, report: Report | None
+def leave_out_broken(
+    source: RawDataset, skip: bool, report: Report | None = None
 ) -> dict[str, tuple[RawSplit, npt.NDArray[np.uint64]]]:
+    """The splits without images that cannot be decoded, and digests of the files of the others.
+
+    Unless they are to be skipped, they are an error.
+    """
     everything = sum(len(split.labels) for split in source.splits.values())
     decoded: dict[str, tuple[RawSplit, npt.NDArray[np.uint64]]] = {}
     broken: list[str] = []

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 import numpy as np
-from PIL import Image
 
 from sparselabel.data.dataset import Dataset, PreparedSplit
-from sparselabel.data.decode import FORMATS
+from sparselabel.data.decode import upright_size_of
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.errors import DataError, RunError, listing, param
 from sparselabel.files import atomic_write
@@ -122,14 +121,10 @@ def _images(
 
 
 def _size(file: Path) -> tuple[int, int]:
-    """Width and height of an image as it is seen: cameras may store it lying on its side."""
     try:
-        with Image.open(file, formats=FORMATS) as image:
-            width, height = image.size
-            lying = image.getexif().get(0x0112, 1) >= 5
+        return upright_size_of(file)
     except (OSError, ValueError) as error:
         raise DataError(f"{file} cannot be read as an image ({error}), and its size is needed") from error
-    return (height, width) if lying else (width, height)
 
 
 def _annotations(

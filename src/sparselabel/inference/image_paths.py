@@ -3,10 +3,11 @@
 import glob
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from sparselabel.data.readers.class_folders import SUFFIXES
+from sparselabel.data.decode import SUFFIXES
 from sparselabel.errors import ConfigError, DataError
 
 LISTS = (".txt", ".lst")
@@ -60,6 +61,17 @@ def image_paths(words: Sequence[str]) -> Iterator[str]:
 def count_images(words: Sequence[str]) -> int | None:
     """How many there are; None if that shows only when they come."""
     return None if STANDARD_INPUT in words else sum(1 for _ in image_paths(words))
+
+
+def other_files(words: Sequence[str]) -> "Counter[str]":
+    """How many files in folders are no images, by suffix; hidden ones and sidecars (.xmp) do not count."""
+    others: Counter[str] = Counter()
+    for word in words:
+        for _, folders, files in os.walk(word) if Path(word).is_dir() else ():
+            folders[:] = (name for name in folders if not name.startswith("."))
+            names = (name for name in files if not _is_image(name) and not name.startswith("."))
+            others.update(suffix for name in names if (suffix := Path(name).suffix.lower() or name) != ".xmp")
+    return others
 
 
 def _walk(folder: str) -> Iterator[str]:

@@ -232,10 +232,7 @@ class MapFolder:
     def __init__(self, folder: Path, classes: Sequence[str], view: View) -> None:
         self.folder, self.view = folder, view
         self.places = {name: place for place, name in enumerate(classes)}
-        safe = [re.sub(r"[^\w .,+()-]", "_", name)[:LONGEST] for name in classes]
-        if len({name.lower() for name in safe}) < len(safe):  # two would share a file
-            safe = [f"{place}-{name}" for place, name in enumerate(safe)]
-        self.names = dict(zip(classes, safe, strict=True))
+        self.names = safe_names(classes)
 
     def write(self, prediction: Prediction) -> dict[str, str]:
         """By class, the file of its map."""
@@ -253,6 +250,14 @@ class MapFolder:
                 raise ResourceError(f"the heat map {file} cannot be written: {error}") from error
             written[name] = str(file)
         return written
+
+
+def safe_names(classes: Sequence[str]) -> dict[str, str]:
+    """By class, a name that can stand in that of a file, and no two the same."""
+    safe = [re.sub(r"[^\w .,+()-]", "_", name)[:LONGEST] for name in classes]
+    if len({name.lower() for name in safe}) < len(safe):  # two would share a file
+        safe = [f"{place}-{name}" for place, name in enumerate(safe)]
+    return dict(zip(classes, safe, strict=True))
 
 
 def inside(path: str) -> PurePath:

@@ -2,19 +2,21 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from sparselabel.config import Handling, Machine, Preparation, TrainConfig
+from sparselabel.config import AUTO, Handling, HeadPhase, Machine, Preparation, TrainConfig
 from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers import reader
 from sparselabel.data.readers.raw_dataset import RawDataset
 from sparselabel.errors import ConfigError, DataError, ModelError, RunError, command, counted, param
+from sparselabel.losses.registry import parse
 from sparselabel.models.backbone import Backbone
 from sparselabel.progress import progress_bar, status_console
 from sparselabel.run import Run
@@ -25,8 +27,6 @@ ON_A_CPU = "mobilenetv2_100"
 OTHERS = ("resnet50", "mobilenetv2_100", "resnet18", "mobilenetv3_large_100", "efficientnet_b0")
 """Networks to try where the weights of the first choice cannot be had: some may be in the cache."""
 ENOUGH = 1000  # training images from which on a whole network is trained; ours, not measured
-
-PREPARE_TABLE = command("prepare", "table", help=True)
 
 LABELS = "labels.digest"
 """File beside the prepared data: the digest of the table it was made of."""
@@ -58,18 +58,25 @@ def choose_for_folder(
     machine: Machine,
     handling: Handling,
     say: Say,
+    table: Mapping[str, Any] | None = None,
 ) -> FolderRun:
     """Prepare a folder of images, and choose network and schedule as far as they are not ``given``.
 
     ``given`` are the names of parameters that somebody has set, as ``head.epochs``. What was chosen for a run
-    that goes on stays, whatever there is now.
+    that goes on stays, whatever there is now. ``table`` are options of the reader of ``labels``.
     """
     refuse_early(out, handling)
     begun = Run(out).config() if handling.resume and Run(out).config_file.exists() else None
     lazy = choose_backbone(config, given, machine, say, begun)
-    prepared = prepare_folder(data, labels, out, handling, say)
+    table = dict(table or {}, unlabeled=uses_unlabeled(config.method))
+    prepared = prepare_folder(data, labels, out, handling, say, table)
     chosen = choose_schedule(lazy.config, given, machine, len(prepared.train), say, begun)
     return FolderRun(prepared, chosen, lazy.made)
+
+
+def uses_unlabeled(method: str) -> bool:
+    """Whether a method learns from images without any label."""
+    return method != AUTO and parse(method).unlabeled is not None
 
 
 def data_of(out: Path) -> Path:
@@ -103,7 +110,9 @@ def refuse_early(out: Path, handling: Handling) -> None:
     run.refuse_taken(handling.force)
 
 
-def prepare_folder(data: Path, labels: Path | None, out: Path, handling: Handling, say: Say) -> Dataset:
+def prepare_folder(
+    data: Path, labels: Path | None, out: Path, handling: Handling, say: Say, table: Mapping[str, Any]
+) -> Dataset:
     """Read and check images and labels; what cannot be read is left out, and named."""
     folder = data_of(out)
     if handling.resume and is_prepared(folder):
@@ -115,7 +124,7 @@ def prepare_folder(data: Path, labels: Path | None, out: Path, handling: Handlin
             f"{param('dry_run', True)} writes nothing, so the images must be prepared before",
             f"{prepare_first} (or {command('prepare', 'folder')}), then train on that",
         )
-    source = _read(data, labels)
+    source = _read(data, labels, table)
     everything = sum(len(split.labels) for split in source.splits.values())
     with progress_bar(status_console(), everything, f"checking {counted(everything, 'image')}") as bar:
         how = Preparation(skip_broken=True)
@@ -141,24 +150,27 @@ def _refuse_other_labels(labels: Path | None, folder: Path) -> None:
         )
 
 
-def _read(data: Path, labels: Path | None) -> RawDataset:
+def _read(data: Path, labels: Path | None, table: Mapping[str, Any]) -> RawDataset:
     if labels is not None:
         try:
-            return reader("table")(labels, images=data, skip_missing=True)
-        except DataError as error:  # parameters of `prepare table` are no flags here: other ways out
-            ways_out = {
-                "images": f"name images relative to {data}",
-                "image": "name the columns image and label",
-                "label": "if a column holds the labels' names, name it label",
-            }
-            remedies = [text for name, text in ways_out.items() if name in error.parameters]
-            if error.parameters:
-                remedies.append(f"prepare them with flags of your own ({PREPARE_TABLE})")
-            raise DataError(error.problem, *error.remedies, *remedies) from error
+            return reader("table")(labels, images=data, skip_missing=True, **table)
+        except DataError as error:
+            if "images" not in error.parameters:
+                raise
+            remedy = f"name images relative to {data}"  # the folder is the data itself
+            raise DataError(
+                error.problem, remedy, *error.remedies, what=error.what, where=error.where
+            ) from error
+    given = [name for name, value in table.items() if value and name != "unlabeled"]
+    if given:
+        names = ", ".join(param(name) for name in given)
+        raise ConfigError(
+            f"{names} is for a table of labels", f"name it with {param('labels')}", what=given[0]
+        )
     if not any(item.is_dir() and not item.name.startswith(".") for item in data.iterdir()):
-        table = f"{param('labels', 'labels.csv')}, with columns image and label"
+        wanted = f"{param('labels', 'labels.csv')}, with columns image and label"
         problem = f"{data} is neither prepared data nor a folder of class folders"
-        raise DataError(problem, f"name the table of the images' labels ({table})")
+        raise DataError(problem, f"name the table of the images' labels ({wanted})")
     return reader("folder")(data)
 
 
@@ -214,22 +226,37 @@ def choose_schedule(
     say: Say,
     begun: TrainConfig | None = None,
 ) -> TrainConfig:
-    """The configuration with a schedule for the machine and the number of images, unless one is given."""
-    if any(name.startswith(("head.", "finetune.")) or name == "frozen" for name in given):
-        return config
+    """The configuration with a schedule for the machine and the number of images, as far as none is given.
+
+    What is given stays, and changes nothing else; only who sets something of fine-tuning wants that.
+    """
+    whole = [name for name in given if name.startswith("finetune.")]
     if begun is not None:
-        return replace(config, frozen=begun.frozen, head=begun.head, finetune=begun.finetune)
+        parts = ("frozen", "head", "finetune")
+        told = {name.partition(".")[0] for name in given}
+        return replace(config, **{name: getattr(begun, name) for name in parts if name not in told})
+    if whole and "frozen" in given:
+        return config
+    if whole:
+        say(f"the whole network is trained, as {param(whole[0])} is given; features are not stored")
+        return config
     gpu = _has_gpu(machine)
-    if gpu and images >= ENOUGH:
-        say(f"there is a GPU: {config.backbone}, the head alone, then everything")
-        head = replace(config.head, epochs=5)
-        return replace(config, head=head, finetune=replace(config.finetune, epochs=25, batch_size=8))
-    reason = f"only {counted(images, 'image')}" if gpu else "no GPU"
-    say(
-        f"{reason}: a linear classifier on features of {config.backbone}, which are computed once "
-        f"({param('finetune.epochs', 10)} trains everything{'' if gpu else ': better, but hours'})"
-    )
-    return replace(config, frozen=True, head=replace(config.head, batch_size=64))
+    if config.frozen if "frozen" in given else not gpu or images < ENOUGH:
+        reason = f"only {counted(images, 'image')}" if gpu else "no GPU"
+        say(
+            f"{param('frozen') if 'frozen' in given else reason}: a linear classifier on features of "
+            f"{config.backbone}, which are computed once "
+            f"({param('finetune.epochs', 10)} trains everything{'' if gpu else ': better, but hours'})"
+        )
+        return replace(config, frozen=True, head=_with_chosen(config.head, given, batch_size=64))
+    say(f"{'there is a GPU' if gpu else 'not frozen'}: {config.backbone}, the head alone, then everything")
+    finetune = replace(config.finetune, epochs=25, batch_size=8)
+    return replace(config, head=_with_chosen(config.head, given, epochs=5), finetune=finetune)
+
+
+def _with_chosen(head: HeadPhase, given: Collection[str], **chosen: Any) -> HeadPhase:
+    """The head's phase with what was chosen, apart from what is given."""
+    return replace(head, **{name: value for name, value in chosen.items() if f"head.{name}" not in given})
 
 
 def _has_gpu(machine: Machine) -> bool:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from sparselabel.data.labels import POSITIVE, UNKNOWN
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.readers import class_folders as folder
 from sparselabel.data.readers import reader
 from sparselabel.errors import DataError, DataWarning
@@ -101,3 +101,30 @@ def test_no_images_at_all(tmp_path: Path) -> None:
             folder.read(images(tmp_path, "1.png"))
     with pytest.raises(DataError, match=r"none is not there: a folder is needed"):
         folder.read(tmp_path / "none")
+
+
+def test_several_labels_and_negatives_in_a_name(tmp_path: Path) -> None:
+    root = images(
+        tmp_path,
+        "cat/1.png",
+        "cat, dog/2.png",
+        "not cat/3.png",
+        "-dog/4.png",
+        "cat,-dog/5.png",
+        "notes/6.png",
+    )
+    with pytest.warns(
+        DataWarning, match=r"of several labels, or of what is not there: '-dog', 'cat, dog', 'cat,-dog', 'not"
+    ):
+        train = folder.read(root).splits["train"].labels
+    assert train.classes == ("cat", "dog", "notes")
+    assert dict(zip(train.ids.tolist(), train.values.tolist(), strict=True)) == {
+        "-dog/4.png": [UNKNOWN, NEGATIVE, UNKNOWN],
+        "cat, dog/2.png": [POSITIVE, POSITIVE, UNKNOWN],
+        "cat,-dog/5.png": [POSITIVE, NEGATIVE, UNKNOWN],
+        "cat/1.png": [POSITIVE, UNKNOWN, UNKNOWN],
+        "not cat/3.png": [NEGATIVE, UNKNOWN, UNKNOWN],
+        "notes/6.png": [UNKNOWN, UNKNOWN, POSITIVE],
+    }
+    with pytest.raises(DataError, match="'cat' is there and not there"):
+        folder.read(images(tmp_path / "odd", "cat,not cat/1.png"))

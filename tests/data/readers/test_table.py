@@ -15,8 +15,11 @@ from PIL import Image
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.readers import reader, table
+from sparselabel.data.readers.csv_parquet import plain_name
+from sparselabel.data.readers.image_files import match_names
 from sparselabel.data.readers.raw_dataset import RawSplit
-from sparselabel.errors import DataError, DataWarning
+from sparselabel.data.readers.table import LABEL_COLUMNS
+from sparselabel.errors import ConfigError, DataError, DataWarning
 
 images = pytest.mark.usefixtures("_images")
 
@@ -163,6 +166,7 @@ def test_quoted_cells_may_hold_anything(tmp_path: Path) -> None:
 
 
 @images
+@pytest.mark.filterwarnings("ignore:2 images of 4")  # that the table does not name
 def test_images_elsewhere_and_paths_written_differently(tmp_path: Path) -> None:
     file = write(tmp_path / "img", "image,label\n./a.jpg,dog\nimg//a.jpg,cat\na.jpg,emu\n")
     source = table.read(file, images=tmp_path)
@@ -176,7 +180,9 @@ WRONG_TABLES = {
     "": r"labels.csv is empty",
     "\n\n": r"labels.csv is empty",
     "image,dog\n": r"has a header but no rows",
-    "img,dog\na.jpg,1\n": r"has no column 'image' .*known: dog, img",
+    "imgs,dog\na.jpg,1\n": r"has no column 'image' .*known: dog, imgs",
+    "a.jpg,dog,cat\n": r"has no header: .* 'a.jpg', and has 3 cells, not 2 \(image, label\): name",
+    "image,Dog,DOG\nb.jpg,1,\na.jpg,1,0\n": r"line 3: 'Dog' and 'DOG' are one class, which is there and not",
     "images,dog\na.jpg,1\n": r"has no column 'image' \(did you mean 'images'\?",
     "image,dog,dog\na.jpg,1,1\n": r"columns must have different names; .*: dog",
     ",image,dog\n0,a.jpg,1\n": r"column 1 has no name: if it is an index written by pandas",
@@ -189,7 +195,7 @@ WRONG_TABLES = {
     "image,dog\na.jpg,2\n": r"line 2: column 'dog' must be 1 .there., 0 .* not '2'",
     "image,dog\na.jpg,-1\n": r"line 2: column 'dog' .* not '-1': write 0 if it is not there, and nothing",
     "image,dog\na.jpg,0.7\n": r"line 2: column 'dog' .* not '0.7': .* instead of a score, .* `scores`",
-    "image,labels\na.jpg,dog\n": r"column 'labels' .* not 'dog': if a column holds the labels' names",
+    "image,sort\na.jpg,dog\n": r"column 'sort' .* not 'dog': if a column holds the labels' names",
     "image,dog,split\na.jpg,1,trian\n": r"line 2: split 'trian' is unknown: did you mean 'train'\?",
     "image,dog,split\na.jpg,1,\n": r"line 2: split '' is unknown: known: test, train, val",
     "image,dog,split\na.jpg,1,val\n": r"no row has split 'train', only val",
@@ -226,18 +232,130 @@ def test_wrong_tables(tmp_path: Path, text: str) -> None:
 
 
 @images
-def test_not_a_text_in_utf8_and_not_a_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"labels.csv is not text in UTF-8 .*save it as UTF-8"):
-        table.read(write(tmp_path, "image,dög\na.jpg,1\n", encoding="latin-1"))
+def test_not_a_text_and_not_a_file(tmp_path: Path) -> None:
+    good, wrong = "image,label\na.jpg,dög\n", b"b.jpg,d\xf6g\n"
     for lines in (1, 30_000):  # in the first block that is read, and in a later one
-        text = "image,label\n" + "a.jpg,dog\n" * lines
-        (tmp_path / "labels.csv").write_bytes(text.encode() + "b.jpg,dög\n".encode("latin-1"))
-        with pytest.raises(DataError, match=rf"\(line {lines + 2:,}: invalid start byte 0xf6\): save it"):
-            table.read(tmp_path / "labels.csv")
+        (tmp_path / "labels.csv").write_bytes(good.encode() + b"a.jpg,cat\n" * lines + wrong)
+        with pytest.raises(DataError, match=rf"\(line {lines + 3:,}: invalid start byte 0xf6\): save it"):
+            table.read(tmp_path / "labels.csv")  # the rest is UTF-8: no other encoding, but damaged
+    with pytest.raises(DataError, match=r"is not text in UTF-8 .* name its `encoding`"):
+        table.read(write(tmp_path, "image,label\na.jpg,\x8d\n", encoding="latin-1"))
+    with pytest.raises(DataError, match=r"is not text in utf-8 .invalid start byte"):
+        table.read(write(tmp_path, good, encoding="cp1252"), encoding="utf-8")
+    with pytest.raises(ConfigError, match="there is no encoding 'utf-9'") as caught:
+        table.read(write(tmp_path, good), encoding="utf-9")
+    assert (caught.value.what, caught.value.value) == ("encoding", "utf-9")
     with pytest.raises(DataError, match=r"none.csv is not there"):
         table.read(tmp_path / "none.csv")
     with pytest.raises(DataError, match=r"is not a file"):
         table.read(tmp_path)
+
+
+@images
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
+def test_encodings_that_show(tmp_path: Path, encoding: str) -> None:
+    train = table.read(write(tmp_path, "image;label\na.jpg;dög\n", encoding=encoding)).splits["train"]
+    assert (train.labels.ids.tolist(), train.labels.classes) == (["a.jpg"], ("dög",))
+
+
+@images
+def test_the_encoding_of_windows_is_said(tmp_path: Path) -> None:
+    file = write(tmp_path, "image,label\na.jpg,dög – “x”\n", encoding="cp1252")
+    with pytest.warns(DataWarning, match=r"\(line 2: invalid start byte 0xf6\): it was read as .*cp1252"):
+        assert table.read(file).splits["train"].labels.classes == ("dög – “x”",)
+    latin = write(tmp_path, "image,label\na.jpg,dög\n", encoding="latin-1")
+    assert table.read(latin, encoding="latin-1").splits["train"].labels.classes == ("dög",)
+
+
+@images
+@pytest.mark.parametrize("header", ["Image,Label", "filename,labels", "FILE,Tag", " path ,category"])
+def test_columns_by_the_names_people_give_them(tmp_path: Path, header: str) -> None:
+    train = train_of(tmp_path, f"{header}\na.jpg,dog\nb.jpg,cat\n")
+    assert (train.labels.ids.tolist(), train.labels.classes) == (["a.jpg", "b.jpg"], ("cat", "dog"))
+
+
+@images
+def test_a_class_may_be_called_like_a_column(tmp_path: Path) -> None:
+    train = train_of(tmp_path, "image,tag,path\na.jpg,1,0\n")
+    assert (train.labels.classes, train.labels.values.tolist()) == (("tag", "path"), [[POSITIVE, NEGATIVE]])
+
+
+@images
+@pytest.mark.parametrize("text", ["a.jpg,dog\nb.jpg,\n", "a.jpg;dog\n\nb.jpg;\n"])
+def test_no_header(tmp_path: Path, text: str) -> None:
+    with pytest.warns(DataWarning, match="has no header: its columns were taken for image and label"):
+        train = train_of(tmp_path, text)
+    assert (train.labels.ids.tolist(), train.labels.classes) == (["a.jpg", "b.jpg"], ("dog",))
+    assert train.labels.values.tolist() == [[POSITIVE], [UNKNOWN]]
+
+
+@images
+def test_files_that_names_can_only_mean(tmp_path: Path) -> None:
+    (tmp_path / "labels").mkdir()
+    names = ["A.JPG", "C:\\old\\photos\\b.jpg", "c d", "elsewhere/IMG/a.png"]
+    file = write(tmp_path / "labels", "image,label\n" + "".join(f"{name},dog\n" for name in names))
+    with pytest.warns(DataWarning, match=r"4 images found under other names: 'A.JPG' is a.jpg, 'C:"):
+        train = table.read(file, images=tmp_path).splits["train"]
+    assert train.paths.tolist() == ["a.jpg", "b.jpg", "c d.jpg", "img/a.jpg"]
+
+
+def test_a_name_that_could_mean_two_files_means_none() -> None:
+    files = ["x/a.jpg", "y/a.jpg", "y/b.jpg", "y/b.png", "c.jpg", "d.jpg"]
+    assert match_names(["a.jpg", "z/a.jpg", "b", "q/C.jpg", "C.JPG"], files, set()) == {}
+    assert match_names(["Y/A.jpg", "b.png", "D.jpg"], files, {"d.jpg"}) == {
+        "Y/A.jpg": "y/a.jpg",
+        "b.png": "y/b.png",
+    }
+
+
+@images
+def test_images_that_the_table_does_not_name(tmp_path: Path) -> None:
+    file = write(tmp_path, "image,label\na.jpg,dog\n")
+    with pytest.warns(
+        DataWarning, match=r"3 images of 4 in .* not in labels.csv and are not used: b.jpg"
+    ) as said:
+        assert len(table.read(file, images=tmp_path).splits["train"].labels) == 1
+    assert said[0].message.parameters == ["unlabeled"]  # type: ignore[union-attr]
+    train = table.read(file, images=tmp_path, unlabeled=True).splits["train"]
+    assert train.paths.tolist() == ["a.jpg", "b.jpg", "c d.jpg", "img/a.jpg"]
+    assert train.labels.values.tolist() == [[POSITIVE], [UNKNOWN], [UNKNOWN], [UNKNOWN]]
+
+
+@images
+def test_what_predict_wrote(tmp_path: Path) -> None:
+    text = "image,labels,scores,error\na.jpg,dog;cat,0.9;0.8,\nb.jpg,,,broken\nimg/a.jpg,cat,0.7,\n"
+    train = train_of(tmp_path, text)
+    assert (train.labels.classes, train.labels.values.tolist()) == (
+        ("cat", "dog"),
+        [[POSITIVE, POSITIVE], [UNKNOWN, UNKNOWN], [POSITIVE, UNKNOWN]],
+    )
+
+
+@images
+def test_xlsx(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+
+    def read(*rows: tuple[object, ...], sheets: tuple[str, ...] = ()) -> RawSplit:
+        book = openpyxl.Workbook()
+        for row in rows:
+            book.active.append(row)
+        for name in sheets:
+            book.create_sheet(name)
+        book.save(tmp_path / "labels.xlsx")
+        return table.read(tmp_path / "labels.xlsx").splits["train"]
+
+    wide = read(("image", "dog", "cat", None), (), ("a.jpg", 1, None), ("b.jpg", True, 0.0))
+    assert (wide.labels.classes, wide.labels.values.tolist()) == (
+        ("dog", "cat"),
+        [[POSITIVE, UNKNOWN], [POSITIVE, NEGATIVE]],
+    )
+    with pytest.warns(DataWarning, match="only its first sheet, 'Sheet', was read, not notes"):
+        long = read(("File", "Class"), ("a.jpg", "dog"), sheets=("notes",))
+    assert long.labels.classes == ("dog",)
+    with pytest.raises(DataError, match=r"labels.xlsx, row 3: column 'dog' .* not '7'"):
+        read(("image", "dog"), ("a.jpg", 1), ("b.jpg", 7))
+    with pytest.raises(DataError, match=r"wrong.xlsx cannot be read .*: save it as CSV"):
+        table.read(write(tmp_path, "image,dog\na.jpg,1\n", "wrong.xlsx"))
 
 
 @images
@@ -248,30 +366,42 @@ def test_columns_of_a_long_table_that_are_not_used_are_named(tmp_path: Path) -> 
 
 
 @images
-def test_classes_that_are_written_alike_are_named(tmp_path: Path) -> None:
-    said = r"labels.csv: classes that differ only in case or spaces: 'Red  car' and 'red car': .*write them"
+def test_classes_that_are_written_alike_are_one(tmp_path: Path) -> None:
+    said = r"differ only in case or spaces are one: 'Red  car' and 'red car' became 'red car'"
     with pytest.warns(DataWarning, match=said):
-        train = train_of(tmp_path, "image,label\na.jpg,Red  car\nb.jpg,red car\nb.jpg,cart\n")
-    assert train.labels.classes == ("Red  car", "cart", "red car")  # nobody knows whether they are the same
-    with pytest.warns(DataWarning, match="only in case or spaces: 'Dog' and 'DOG'"):
-        train_of(tmp_path, "image,Dog,DOG\na.jpg,1,0\n")
+        train = train_of(
+            tmp_path,
+            "image,label,x,y\na.jpg,Red  car,.1,.2\nb.jpg,red car,,\nc d.jpg,red car,,\nb.jpg,cart,,\n",
+        )
+    assert train.labels.classes == ("red car", "cart")
+    assert train.labels.values.tolist() == [[POSITIVE, UNKNOWN], [POSITIVE, POSITIVE], [POSITIVE, UNKNOWN]]
+    assert train.spatial_labels.classes.tolist() == [0]
+    with pytest.warns(DataWarning, match="'Dog' and 'DOG' became 'Dog'"):
+        train = train_of(tmp_path, "image,Dog,emu,DOG\na.jpg,1,,\nb.jpg,,0,0\n")
+    assert (train.labels.classes, train.labels.values.tolist()) == (
+        ("Dog", "emu"),
+        [[POSITIVE, UNKNOWN], [NEGATIVE, NEGATIVE]],
+    )
 
 
 @images
 @pytest.mark.parametrize("mark", [";", "|", ","])
-def test_classes_that_look_like_several_are_named(tmp_path: Path, mark: str) -> None:
-    text = f'image,label\na.jpg,"red{mark} blue"\nb.jpg,blue\nc d.jpg,"dark{mark}gray"\n'
-    said = f"look like several labels in one cell: 'red{mark} blue': if they are, give `separator="
-    with pytest.warns(DataWarning, match=re.escape(f"{said}'{mark}'`")):
-        train_of(tmp_path, text)
-    assert train_of(tmp_path, text, separator=mark).labels.classes == ("blue", "dark", "gray", "red")
+def test_several_labels_in_a_cell_are_said(tmp_path: Path, mark: str) -> None:
+    text = f'image,label,value\na.jpg,"red{mark} blue",1\nb.jpg,blue,0\nc d.jpg,"blue{mark}gray",\n'
+    with pytest.warns(
+        DataWarning, match=re.escape(f"in one cell, with '{mark}' between them: 'blue{mark}gray'")
+    ):
+        train = train_of(tmp_path, text)
+    assert train.labels.classes == ("blue", "gray", "red")
+    assert train.labels.values.tolist() == [[1, UNKNOWN, 1], [0, UNKNOWN, UNKNOWN], [UNKNOWN] * 3]
+    one = train_of(tmp_path, text, separator="")
+    assert one.labels.classes == ("blue", f"blue{mark}gray", f"red{mark} blue")
 
 
 @images
-def test_several_in_every_cell_are_noticed(tmp_path: Path) -> None:
-    text = "image,label\na.jpg,dog;cat\nb.jpg,cat;emu\n"
-    with pytest.warns(DataWarning, match="in one cell: 'cat;emu', 'dog;cat': .* `separator=';'`"):
-        train_of(tmp_path, text)
+def test_a_comma_in_a_name_is_no_separator(tmp_path: Path) -> None:
+    train = train_of(tmp_path, 'image,label\na.jpg,"tench, Tinca tinca"\nb.jpg,"crane, bird"\n')
+    assert train.labels.classes == ("crane, bird", "tench, Tinca tinca")
 
 
 @images
@@ -302,30 +432,32 @@ def test_parquet_wide_and_long(tmp_path: Path) -> None:
 
 
 @images
-def test_parquet_without_pyarrow_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("package", "extra"), [("pyarrow", "parquet"), ("openpyxl", "xlsx")])
+def test_a_missing_package_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, extra: str
 ) -> None:
     real = builtins.__import__
 
-    def without_pyarrow(name: str, *rest: Any, **options: Any) -> ModuleType:
-        if name.startswith("pyarrow"):
+    def without(name: str, *rest: Any, **options: Any) -> ModuleType:
+        if name.startswith(package):
             raise ImportError(name)
         return real(name, *rest, **options)
 
-    monkeypatch.setattr(builtins, "__import__", without_pyarrow)
-    with pytest.raises(DataError, match=r"needs pyarrow: pip install 'sparselabel\[parquet\]'"):
-        table.read(write(tmp_path, "", "labels.parquet"))
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(DataError, match=rf"needs {package}: pip install 'sparselabel\[{extra}\]'"):
+        table.read(write(tmp_path, "", f"labels.{extra}"))
 
 
 class_names = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=5)
 TEXTS = {POSITIVE: "1", NEGATIVE: "0", UNKNOWN: ""}
 
 
-@pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")  # of names that differ only in case
 @settings(max_examples=40)
 @given(
     classes=st.lists(
-        class_names.filter(lambda name: name not in ("image", "label", "split")), min_size=1, unique=True
+        class_names.filter(lambda name: plain_name(name) not in (*LABEL_COLUMNS, "image", "split", "value")),
+        min_size=1,
+        unique_by=plain_name,
     ),
     rows=st.lists(st.integers(0, 3**12 - 1), min_size=1, max_size=6),
     data=st.data(),
@@ -364,7 +496,7 @@ def test_what_is_written_in_either_shape_is_read_back(
 def _round_trip(file: Path, lines: Sequence[tuple[str, ...]]) -> RawSplit:
     with file.open("w", newline="", encoding="utf-8") as stream:
         csv.writer(stream).writerows(lines)
-    return table.read(file).splits["train"]
+    return table.read(file, separator="").splits["train"]
 
 
 OPEN_IMAGES = """ImageID,Source,LabelName,Confidence

@@ -1,30 +1,29 @@
-"""Class folders: an image's folder is its one known label.
+"""Class folders: an image's folder names what is known of it.
 
 SOURCE/cat/1.jpg   SOURCE/dog/nested/2.png          or       SOURCE/train/cat/1.jpg   SOURCE/val/dog/2.png
+SOURCE/cat,dog/3.jpg   two labels                   SOURCE/not cat/4.jpg   SOURCE/-cat/4.jpg   a negative
 """
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
 
-from sparselabel.data.readers.raw_dataset import (
-    SPLITS,
-    RawDataset,
-    RawSplit,
-    require_folder,
-    warn,
-    with_one_label,
-)
+from sparselabel.data.decode import SUFFIXES
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
+from sparselabel.data.readers.raw_dataset import SPLITS, RawDataset, RawSplit, require_folder, warn
 from sparselabel.errors import DataError, listing
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm")
 LIKE_SPLITS = {"val", "test", "valid", "validation", "testing"}
 """Beside a folder "train", these are no classes."""
+_NEGATIVE = re.compile(r"(?:-|not[ _-])\s*(?=\S)", re.IGNORECASE)
 
 
 def read(source: Path) -> RawDataset:
-    """Read class folders: the folder's name is an image's single positive, all else is UNKNOWN.
+    """Read class folders: the folder's name is an image's positive, all else is UNKNOWN.
+
+    A name with commas is several labels; a leading minus or "not" makes a negative.
 
     Folders train, val and test at the top are splits, if there are no others beside them and "train" is one.
     Images are found by their suffix, at any depth below the class folder; ids are the relative paths.
@@ -53,18 +52,45 @@ def read(source: Path) -> RawDataset:
         )
     if empty:
         warn(f"{source}: class folders without images: {listing(empty)}")
-    classes = sorted({name for folders in paths_of.values() for name in folders})
+    folder_names = sorted({name for folders in paths_of.values() for name in folders})
+    labels_of = {name: folder_labels(source, name) for name in folder_names}
+    special = [repr(name) for name, labels in labels_of.items() if labels != {name: POSITIVE}]
+    if special:
+        warn(
+            f"{source}: folders of several labels, or of what is not there: {listing(special)}",
+            "else rename them",
+        )
+    classes = sorted({name for labels in labels_of.values() for name in labels})
     index_of = {name: index for index, name in enumerate(classes)}
     if not classes:
         raise DataError(f"{source}: no images ({' '.join(SUFFIXES)}) in class folders")
     splits: dict[str, RawSplit] = {}
     for split, folders in paths_of.items():
-        pairs = sorted((path, index_of[name]) for name, paths in folders.items() for path in paths)
+        pairs = sorted((path, name) for name, paths in folders.items() for path in paths)
         names = np.asarray([path for path, _ in pairs], dtype=np.str_)
-        splits[split] = with_one_label(
-            names, names, classes, np.asarray([index for _, index in pairs], np.intp)
+        coded = {name: np.full(len(classes), UNKNOWN, np.int8) for name in folders}
+        for name, row in coded.items():
+            for label, value in labels_of[name].items():
+                row[index_of[label]] = value
+        values = (
+            np.stack([coded[name] for _, name in pairs]) if pairs else np.zeros((0, len(classes)), np.int8)
         )
+        splits[split] = RawSplit(LabelTable(names, tuple(classes), values), names)
     return RawDataset(source.resolve().name, source, splits)
+
+
+def folder_labels(source: Path, name: str) -> dict[str, int]:
+    """What a folder's name says of its images: classes that are there (1) or not (0)."""
+    labels: dict[str, int] = {}
+    for part in (text for part in name.split(",") if (text := part.strip())):
+        negative = _NEGATIVE.match(part)
+        label = part[negative.end() :] if negative else part
+        value = NEGATIVE if negative else POSITIVE
+        if labels.setdefault(label, value) != value:
+            raise DataError(
+                f"{source / name}: {label!r} is there and not there", "rename the folder", what=name
+            )
+    return labels or {name: POSITIVE}
 
 
 def _visible(folder: Path) -> tuple[list[str], list[str]]:

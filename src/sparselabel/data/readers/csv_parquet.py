@@ -1,5 +1,6 @@
-"""A CSV, TSV or Parquet file as a header and a stream of rows of text, each with its line number."""
+"""A CSV, TSV, XLSX or Parquet file as a header and a stream of rows of text, each with its line number."""
 
+import codecs
 import csv
 import io
 from collections.abc import Iterator, Sequence
@@ -8,7 +9,9 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from sparselabel.errors import DataError, listing, nearest, param
+from sparselabel.data.decode import SUFFIXES
+from sparselabel.data.readers.raw_dataset import warn
+from sparselabel.errors import ConfigError, DataError, listing, nearest, param
 from sparselabel.file_formats import reading
 
 Rows = Iterator[tuple[int, Sequence[str]]]
@@ -19,7 +22,7 @@ class Cells:
     """A table being read. ``rows`` gives (line, cells) once: a cell for each column, no blank rows."""
 
     file: Path
-    row_name: str  # what error messages call a row: "line", in Parquet "row"
+    row_name: str  # what error messages call a row: "line", in Parquet and XLSX "row"
     header: tuple[str, ...]
     rows: Rows
 
@@ -30,31 +33,121 @@ class Cells:
 
     def column(self, name: str, parameter: str) -> int:
         """Where a column is, whose name is a parameter; or an error that names the columns that are there."""
-        if name not in self.header:
+        index = self.find(name)
+        if index is None:
             raise DataError(
                 f"{self.file} has no column {name!r} ({nearest(name, self.header)})",
                 f"say which it is with {param(parameter)}",
             )
-        return self.header.index(name)
+        return index
+
+    def find(self, *names: str) -> int | None:
+        """Where the first of these columns is that is there: as it is written, or else in another case."""
+        alike = [plain_name(name) for name in self.header]
+        for name in names:
+            if name in self.header:
+                return self.header.index(name)
+            if alike.count(plain_name(name)) == 1:
+                return alike.index(plain_name(name))
+        return None
+
+
+def plain_name(name: str) -> str:
+    """A name without what people write now so, now so: case and spaces."""
+    return " ".join(name.split()).casefold()
 
 
 @contextmanager
-def open_cells(file: Path, wanted: str) -> Iterator[Cells]:
-    """Open a table by its suffix: .parquet, .tsv or .tab, else text with the separator its header has.
+def open_cells(
+    file: Path, *wanted: str, encoding: str | None = None, unnamed: tuple[str, ...] = ()
+) -> Iterator[Cells]:
+    """Open a table by its suffix: .parquet, .xlsx, .tsv or .tab, else text with the separator its header has.
 
-    ``wanted`` is a column that the table should have; it tells separators from names that contain them.
+    The table should have one of the columns ``wanted``; that tells separators from names that contain them.
+    ``encoding`` of a text is found, unless it is given. Columns are called ``unnamed`` where the first row is
+    no header: it begins with an image.
     """
     if not file.is_file():
         fault = "not a file" if file.exists() else "not there"
-        raise DataError(f"{file} is {fault}", "give a CSV, TSV or Parquet file")
-    if file.suffix.lower() in (".parquet", ".pq"):
+        raise DataError(f"{file} is {fault}", "give a CSV, TSV, XLSX or Parquet file")
+    suffix = file.suffix.lower()
+    if suffix in (".parquet", ".pq"):
         with _open_parquet(file) as cells:
             yield _checked(cells)
+    elif suffix in (".xlsx", ".xlsm"):
+        with _open_xlsx(file, unnamed) as cells:
+            yield _checked(cells)
     else:
-        with file.open(encoding="utf-8-sig", newline="") as stream:
-            rows = _text_rows(file, stream, wanted)
-            _, header = next(rows, (0, ()))
-            yield _checked(Cells(file, "line", tuple(name.strip() for name in header), rows))
+        with file.open(encoding=_encoding(file, encoding), newline="") as stream:
+            yield _checked(_with_header(file, "line", _text_rows(file, stream, wanted), unnamed))
+
+
+def _with_header(file: Path, row_name: str, rows: Rows, unnamed: tuple[str, ...]) -> Cells:
+    """The first row is the header, unless it begins with an image."""
+    line, first = next(rows, (0, ()))
+    header = tuple(name.strip() for name in first)
+    if unnamed and header and header[0].lower().endswith(SUFFIXES):
+        if len(header) != len(unnamed):
+            raise DataError(
+                f"{file} has no header: its first row begins with the image {header[0]!r}, and has "
+                f"{len(header)} cells, not {len(unnamed)} ({', '.join(unnamed)})",
+                "name the columns in its first line",
+                what=file,
+            )
+        warn(f"{file} has no header: its columns were taken for {' and '.join(unnamed)}")
+        return Cells(file, row_name, unnamed, chain([(line, first)], rows))
+    return Cells(file, row_name, header, rows)
+
+
+def _encoding(file: Path, given: str | None) -> str:
+    """The encoding of a text: UTF-8 or UTF-16, or else that of Windows, as Excel writes it, which is said."""
+    if given is not None:
+        try:
+            return codecs.lookup(given).name
+        except LookupError as error:
+            raise ConfigError(
+                f"there is no encoding {given!r}",
+                "utf-8, utf-16, cp1252 and latin-1 are some",
+                what="encoding",
+                value=given,
+            ) from error
+    with reading(file), file.open("rb") as stream:
+        head = stream.read(2)
+        if head in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            return "utf-16"
+        if len(head) == 2 and b"\0" in head:  # a text begins with a letter of ASCII
+            return "utf-16-be" if head[0] == 0 else "utf-16-le"
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        block = head
+        try:
+            while block:
+                decoder.decode(block)
+                block = stream.read(1 << 20)
+        except UnicodeDecodeError:
+            pass
+        else:
+            return "utf-8-sig"
+        stream.seek(0)
+        content = stream.read()
+    damaged = any(
+        character > "\x7f" and character != "\ufffd" for character in content.decode(errors="replace")
+    )
+    try:
+        content.decode("cp1252")
+    except UnicodeDecodeError:
+        damaged = True
+    if damaged:  # some of it is UTF-8, or it is neither
+        raise DataError(
+            f"{file} is not text in UTF-8 ({_first_wrong(content)})",
+            "save it as UTF-8",
+            f"name its {param('encoding')}",
+            what=file,
+        )
+    warn(
+        f"{file} is not text in UTF-8 ({_first_wrong(content)}): it was read as that of Windows (cp1252)",
+        f"if that is wrong, name its {param('encoding')}",
+    )
+    return "cp1252"
 
 
 def _checked(cells: Cells) -> Cells:
@@ -84,7 +177,7 @@ def _checked(cells: Cells) -> Cells:
     return replace(cells, rows=filled())
 
 
-def _text_rows(file: Path, stream: io.TextIOBase, wanted: str) -> Rows:
+def _text_rows(file: Path, stream: io.TextIOWrapper, wanted: tuple[str, ...]) -> Rows:
     """Every row of a text file, the header first, with the line it begins on."""
     line = 0
     try:
@@ -96,9 +189,10 @@ def _text_rows(file: Path, stream: io.TextIOBase, wanted: str) -> Rows:
             return
 
         def rank(separator: str) -> tuple[bool, int]:
-            """Best is the separator that gives the wanted column; of several, or else, most columns."""
-            names = [name.strip() for name in next(csv.reader([first], delimiter=separator))]
-            return wanted in names, len(names)
+            """Best gives a wanted column, or an image if there is no header; of several, most columns."""
+            names = [plain_name(name) for name in next(csv.reader([first], delimiter=separator))]
+            fits = any(plain_name(name) in names for name in wanted) or names[0].endswith(SUFFIXES)
+            return fits, len(names)
 
         tabs = file.suffix.lower() in (".tsv", ".tab")
         delimiter = "\t" if tabs else max((",", "\t", ";"), key=rank)
@@ -108,7 +202,12 @@ def _text_rows(file: Path, stream: io.TextIOBase, wanted: str) -> Rows:
             yield line + 1, row
             line = blank + reader.line_num
     except UnicodeDecodeError as error:
-        raise DataError(f"{file} is not text in UTF-8 ({_first_wrong(file)})", "save it as UTF-8") from error
+        raise DataError(
+            f"{file} is not text in {stream.encoding} ({error.reason})",
+            "save it as UTF-8",
+            f"name its {param('encoding')}",
+            what=file,
+        ) from error
     except csv.Error as error:
         why, where = str(error), f"line {line + 1:,}"
         remedies: tuple[str, ...] = ()
@@ -118,15 +217,49 @@ def _text_rows(file: Path, stream: io.TextIOBase, wanted: str) -> Rows:
         raise DataError(f"{file}, {where}: {why}", *remedies, what=file, where=where) from error
 
 
-def _first_wrong(file: Path) -> str:
-    """Where a file stops being UTF-8; the error met while reading counts from the start of a block only."""
-    content = file.read_bytes()
+def _first_wrong(content: bytes) -> str:
+    """Where a text stops being UTF-8."""
     try:
         content.decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         return f"line {line:,}: {error.reason} {content[error.start]:#x}"
     return "it changed while it was read"
+
+
+@contextmanager
+def _open_xlsx(file: Path, unnamed: tuple[str, ...]) -> Iterator[Cells]:
+    """The first sheet of a workbook."""
+    try:
+        import openpyxl
+    except ImportError as error:
+        raise DataError(f"reading {file} needs openpyxl", "pip install 'sparselabel[xlsx]'") from error
+    with reading(file, "save it as CSV"):
+        book = openpyxl.load_workbook(file, read_only=True, data_only=True)
+        if not book.worksheets:
+            raise ValueError("it has no sheet")
+    try:
+        first, *others = book.worksheets
+        if others:
+            warn(
+                f"{file}: only its first sheet, {first.title!r}, was read, not "
+                f"{listing(sheet.title for sheet in others)}"
+            )
+
+        def rows() -> Rows:
+            width = 0
+            with reading(file, "save it as CSV"):
+                for number, row in enumerate(first.iter_rows(values_only=True), 1):
+                    texts = [*map(_text, row)]
+                    while len(texts) > width and not texts[-1].strip():  # cells that only have a color
+                        texts.pop()
+                    if texts:
+                        width = width or len(texts)  # that of the header
+                        yield number, texts + [""] * (width - len(texts))
+
+        yield _with_header(file, "row", rows(), unnamed)
+    finally:
+        book.close()
 
 
 @contextmanager
@@ -158,5 +291,5 @@ def _open_parquet(file: Path) -> Iterator[Cells]:
 
 
 def _text(value: object) -> str:
-    """A Parquet value as a CSV file would have it."""
+    """A value of Parquet or XLSX as a CSV file would have it."""
     return "" if value is None else str(int(value) if isinstance(value, bool) else value)

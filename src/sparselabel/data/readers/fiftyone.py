@@ -10,9 +10,9 @@ import math
 from pathlib import Path
 from typing import Any
 
+from sparselabel.data.decode import SUFFIXES
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.readers.annotation_tools import Collected
-from sparselabel.data.readers.class_folders import SUFFIXES
 from sparselabel.data.readers.raw_dataset import Box, RawDataset, images_folder, warn
 from sparselabel.errors import DataError, listing
 from sparselabel.file_formats import read_json

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from sparselabel.data.decode import SUFFIXES
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices
-from sparselabel.data.readers.class_folders import SUFFIXES
 from sparselabel.data.readers.raw_dataset import (
     RawDataset,
     RawSplit,

@@ -1,4 +1,4 @@
-"""Labels in a table of your own: CSV, TSV or Parquet, in one of two shapes.
+"""Labels in a table of your own: CSV, TSV, XLSX or Parquet, in one of two shapes.
 
     long, one label per row                         wide, one image per row
     image,label[,value][,x,y[,w,h]][,split]         image,cat,dog,bird[,split]
@@ -6,6 +6,9 @@
     a.jpg,dog,0                                     b.jpg,,1,1
 
 A value is 1 (there), 0 (not there) or empty (nobody looked; "nan" and "?" mean the same).
+
+People write tables in many ways. What they can only mean in one way is read so, and said; anything else is an
+error that names the place.
 """
 
 import csv
@@ -13,16 +16,18 @@ import math
 import posixpath
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable, Texts
-from sparselabel.data.readers.csv_parquet import Cells, open_cells
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, LabelTable, Texts
+from sparselabel.data.readers.csv_parquet import Cells, open_cells, plain_name
+from sparselabel.data.readers.image_files import images_below, match_names
 from sparselabel.data.readers.raw_dataset import (
     IMAGES_FOLDER,
     LEAST_SIDE,
@@ -51,10 +56,9 @@ Content = tuple[tuple[str, ...], Labels, SpatialLabels]
 class Images:
     """The images of a table in order of first appearance, with their line and split."""
 
-    def __init__(self, cells: Cells, image: str, split: str) -> None:
-        self.cells = cells
-        self.image = cells.column(image, "image")
-        self.split = cells.header.index(split) if split in cells.header else None
+    def __init__(self, cells: Cells, image: int, split: str) -> None:
+        self.cells, self.image = cells, image
+        self.split = cells.find(split)
         self.columns = {index for index in (self.image, self.split) if index is not None}
         self.row_of: dict[str, int] = {}
         self.lines = array("q")
@@ -106,18 +110,13 @@ def read_wide(cells: Cells, images: Images) -> Content:
     return classes, np.asarray(values, dtype=np.int8).reshape(-1, len(classes)), SpatialLabels.none()
 
 
-def read_long(cells: Cells, images: Images, label: str, value: str, separator: str | None) -> Content:
+def read_long(cells: Cells, images: Images, at_label: int, value: str, separator: str | None) -> Content:
     """One label per row, or several in a cell; classes are sorted, what is not mentioned is UNKNOWN."""
-    at_label = cells.header.index(label)
-    at_value = cells.header.index(value) if value in cells.header else None
-    spatial = tuple(name for name in ("x", "y", "w", "h") if name in cells.header)
-    if spatial not in ((), ("x", "y"), ("x", "y", "w", "h")):
-        rule = "points need columns x and y, boxes x, y, w and h"
-        raise DataError(f"{cells.file}: {rule}; found only {', '.join(spatial)}")
-    at_coordinates = [cells.header.index(name) for name in spatial]
+    at_value = cells.find(value)
+    at_coordinates = _coordinates(cells)
     used = {*images.columns, at_label, at_value, *at_coordinates}
     unused = [name for index, name in enumerate(cells.header) if index not in used]
-    if unused:
+    if unused and cells.header[: len(PREDICTED)] != PREDICTED:
         warn(f"{cells.file}: columns that are not used: {listing(unused)}")
     codes = dict(CODES)
     index_of: dict[str, int] = {}
@@ -125,7 +124,7 @@ def read_long(cells: Cells, images: Images, label: str, value: str, separator: s
     spatial_labels = SpatialLabelColumns()
     for line, row in cells.rows:
         image = images.row(line, row)
-        texts = (row[at_label],) if separator is None else row[at_label].split(separator)
+        texts = row[at_label].split(separator) if separator else (row[at_label],)
         names = [name for text in texts if (name := text.strip())]
         code = POSITIVE
         if at_value is not None:
@@ -152,14 +151,44 @@ def read_long(cells: Cells, images: Images, label: str, value: str, separator: s
                     "leave the coordinates empty",
                 )
             spatial_labels.add(image, index_of[names[0]], _box(cells, line, names[0], coordinates))
+    of_rows, of_classes = np.asarray(rows, np.int64), np.asarray(indices, np.intp)
+    of_values, of_lines = np.asarray(values, np.int8), np.asarray(lines, np.int64)
+    found = _separator_in(cells, index_of) if separator is None and not at_coordinates else None
+    if found is not None:
+        texts = [*index_of]
+        classes_of = [[name for part in text.split(found) if (name := part.strip())] for text in texts]
+        index_of = {name: index for index, name in enumerate(dict.fromkeys(chain(*classes_of)))}
+        entries, of_classes = _split_texts(
+            of_classes, [[index_of[name] for name in names] for names in classes_of]
+        )
+        of_rows, of_values, of_lines = of_rows[entries], of_values[entries], of_lines[entries]
     classes = tuple(sorted(index_of))
     rank = np.empty(len(classes), dtype=np.int32)
     rank[[index_of[name] for name in classes]] = np.arange(len(classes), dtype=np.int32)
-    keys = np.asarray(rows, np.int64) * len(classes) + rank[np.asarray(indices, np.intp)]
+    keys = of_rows * len(classes) + rank[of_classes]
     shape = (len(images.lines), len(classes))
-    filled = _fill(cells, shape, keys, np.asarray(values), np.asarray(lines))
+    filled = _fill(cells, shape, keys, of_values, of_lines)
     built = spatial_labels.build()
     return classes, filled, replace(built, classes=rank[built.classes])
+
+
+def _coordinates(cells: Cells) -> list[int]:
+    """The columns of points (x, y) or boxes (x, y, w, h), if there are any."""
+    spatial = tuple(name for name in ("x", "y", "w", "h") if name in cells.header)
+    if spatial not in ((), ("x", "y"), ("x", "y", "w", "h")):
+        rule = "points need columns x and y, boxes x, y, w and h"
+        raise DataError(f"{cells.file}: {rule}; found only {', '.join(spatial)}")
+    return [cells.header.index(name) for name in spatial]
+
+
+def _split_texts(texts: Indices, classes_of: Sequence[Sequence[int]]) -> tuple[Indices, Indices]:
+    """The entry and the class of every label, where entries have ``texts`` that name several classes each."""
+    counts = np.asarray([len(classes) for classes in classes_of], np.intp)
+    flat = np.asarray([*chain(*classes_of)], np.intp)
+    each = counts[texts]
+    entries = np.repeat(np.arange(len(texts)), each)
+    within = np.arange(len(entries)) - np.repeat(np.cumsum(each) - each, each)
+    return entries, flat[np.repeat((np.cumsum(counts) - counts)[texts], each) + within]
 
 
 def label_code(cells: Cells, line: int, column: str, cell: str, named: bool = False) -> int:
@@ -255,7 +284,16 @@ def read_names(file: Path, codes: tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
-LABEL = "label"
+IMAGE_COLUMNS = (
+    *("image", "filename", "file_name", "file name", "file", "filepath", "file_path", "path", "image_path"),
+    *("image_id", "imageid", "img", "photo", "picture"),
+)
+LABEL_COLUMNS = (
+    *("label", "labels", "class", "classes", "class_name", "classname", "tag", "tags", "category"),
+    *("categories", "keyword", "keywords"),
+)
+PREDICTED = ("image", "labels", "scores", "error")
+"""The columns that `sparselabel predict` writes first."""
 SEPARATORS = (";", "|", ",")  # what people put between several labels in one cell
 
 
@@ -263,89 +301,158 @@ def read(
     source: Path,
     *,
     images: Path | None = None,
-    image: str = "image",
-    label: str = LABEL,
+    image: str | None = None,
+    label: str | None = None,
     value: str = "value",
     split: str = "split",
     separator: str | None = None,
+    encoding: str | None = None,
     suffix: str = "",
     names: Path | None = None,
     skip_missing: bool = False,
+    unlabeled: bool = False,
 ) -> RawDataset:
-    """Read a table: long if it has a column ``label``, else wide, where every other column is a class.
+    """Read a table: long if it has a column of labels, else wide, where every other column is a class.
 
     Rows come in order of first appearance; classes in the columns' order (wide) or sorted (long). In a long
     table x and y are a point, with w and h the center of a box, in shares (0..1) of width and height.
 
+    A table whose first row begins with an image has no header: its columns are image and label. Classes that
+    differ only in case or spaces are one. An image that is not there under its name is the one file that its
+    name can mean (``match_names``). Each of these is a warning.
+
     Parameters
     ----------
     source
-        The CSV, TSV or Parquet file.
+        The CSV, TSV, XLSX or Parquet file.
     images
         The images' folder, to which the image column is relative; by default the table's own.
     image
-        Name of the column with the image's file.
+        Name of the column with the image's file; by default the first of ``IMAGE_COLUMNS`` that is there.
     label
-        Name of the column with the class (long). An empty cell is an image of which nothing is known.
+        Name of the column with the class (long); by default the first of ``LABEL_COLUMNS`` that is there. An
+        empty cell is an image of which nothing is known.
     value
         Name of the column with 1, 0 or nothing (long); without it every row says 1.
     split
         Name of the column with train, val or test; without it all rows are train.
     separator
-        What separates several classes in one cell (long).
+        What separates several classes in one cell (long); by default ; or | where they occur, or a comma
+        where the parts occur in other cells too. Empty: every cell is one class.
+    encoding
+        That of a text file, as "cp1252"; by default it is found.
     suffix
         What to put behind the image column to get a file's name (".jpg" where it holds bare ids).
     names
         A table of code and name, if the labels are codes (class-descriptions.csv of Open Images).
     skip_missing
         Leave out images whose file is not there, with a warning, instead of stopping.
+    unlabeled
+        Add the images of the folder that the table does not name, to train on: nothing is known of them.
     """
-    with open_cells(source, image) as cells:
-        listed = Images(cells, image, split)
-        wide = label not in cells.header
-        if wide and label != LABEL:
-            cells.column(label, "label")  # whoever names it wants it
-        classes, values, spatial_labels = (
-            read_wide(cells, listed) if wide else read_long(cells, listed, label, value, separator)
-        )
+    wanted = IMAGE_COLUMNS if image is None else (image,)
+    with open_cells(source, *wanted, encoding=encoding, unnamed=PREDICTED[:1] + LABEL_COLUMNS[:1]) as opened:
+        at_image = opened.column(image, "image") if image is not None else opened.find(*IMAGE_COLUMNS)
+        if at_image is None:
+            at_image = opened.column(IMAGE_COLUMNS[0], "image")  # raises
+        cells, at_label = _label_column(opened, label)
+        listed = Images(cells, at_image, split)
+        if at_label is None:
+            content = read_wide(cells, listed)
+        else:
+            content = read_long(cells, listed, at_label, value, separator)
+    classes, values, spatial_labels = (
+        content if names is not None else _merge_spellings(source, listed, content)
+    )
     classes = classes if names is None else read_names(names, classes)
-    _warn_of_classes(source, classes, SEPARATORS if not wide else ())
     root = images_folder(images, source.parent)
     paths, there = _paths(listed, root, suffix, skip_missing)
+    splits_of = np.where(there, np.asarray(listed.splits, dtype=np.int8), -1)
+    if unlabeled or images is not None:
+        known = {*paths.tolist()}
+        others = [path for path in images_below(root) if path not in known]
+        if others and not unlabeled:
+            warn(
+                f"{counted(len(others), 'image')} of {len(others) + int(there.sum()):,} in {root} are not in "
+                f"{source.name} and are not used: {listing(others, 3)}",
+                f"add them with {param('unlabeled', True)}, for methods that use images without labels",
+            )
+        elif others:
+            paths = np.concatenate([paths, np.asarray(others, dtype=np.str_)])
+            values = np.concatenate([values, np.full((len(others), len(classes)), UNKNOWN, np.int8)])
+            splits_of = np.concatenate([splits_of, np.zeros(len(others), np.int8)])
     whole = RawSplit(LabelTable(paths, classes, values), paths, spatial_labels)
-    splits = by_split(whole, np.where(there, np.asarray(listed.splits, dtype=np.int8), -1))
+    splits = by_split(whole, splits_of)
     if "train" not in splits:
         raise DataError(f"{source}: no row has split 'train', only {', '.join(splits)}")
     return RawDataset(source.stem, root, splits)
 
 
-def _warn_of_classes(source: Path, classes: tuple[str, ...], separators: tuple[str, ...]) -> None:
-    """Warn of class names that differ in nothing but case and spaces, and of those that look like several:
+def _label_column(cells: Cells, label: str | None) -> tuple[Cells, int | None]:
+    """Where the labels' names are; None if the table is wide: a class may be called as such a column is."""
+    if label is not None:
+        return cells, cells.column(label, "label")
+    index = cells.find(*LABEL_COLUMNS)
+    if index is None or cells.header[index] == LABEL_COLUMNS[0]:
+        return cells, index
+    first = next(cells.rows, None)
+    rest = replace(cells, rows=chain(() if first is None else [first], cells.rows))
+    return rest, None if first is not None and first[1][index].strip() in ("0", "1") else index
 
-    a part of them is another class, or a part of one.
-    """
-    spellings: dict[str, list[str]] = {}
-    for name in classes:
-        spellings.setdefault(" ".join(name.split()).casefold(), []).append(repr(name))
-    alike = [" and ".join(names) for names in spellings.values() if len(names) > 1]
-    if alike:
-        problem = f"{source}: classes that differ only in case or spaces: {listing(alike)}"
-        warn(problem, "if they are the same, write them alike")
-    for separator in separators:
-        parts_of = {name: {part.strip() for part in name.split(separator)} for name in classes}
+
+def _separator_in(cells: Cells, texts: Collection[str]) -> str | None:
+    """What separates labels in one cell, if some have several."""
+    for separator in SEPARATORS:
+        parts_of = {
+            text: {name for part in text.split(separator) if (name := plain_name(part))} for text in texts
+        }
+        several = {text: parts for text, parts in parts_of.items() if len(parts) > 1}
         times = Counter(part for parts in parts_of.values() for part in parts)
-        several = [
-            repr(name)
-            for name, parts in parts_of.items()
-            if separator in name and any(times[part] > 1 for part in parts)
-        ]
-        if several:
+        shared = sum(any(times[part] > 1 for part in parts) for parts in several.values())
+        if not several or (separator == "," and 2 * shared < len(several)):  # as in "tench, Tinca tinca"
+            continue
+        if cells.header[: len(PREDICTED)] != PREDICTED:
             warn(
-                f"{source}: classes that look like several labels in one cell: {listing(several)}",
-                f"if they are, give {param('separator', repr(separator))}",
-                "write each label in a row of its own",
-                "rename them if each is one",
+                f"{cells.file}: several labels in one cell, with {separator!r} between them: "
+                f"{listing(map(repr, sorted(several)), 3)}",
+                f"if each is one label, give {param('separator', repr(''))}",
             )
+        return separator
+    return None
+
+
+def _merge_spellings(source: Path, images: Images, content: Content) -> Content:
+    """Classes that differ only in case or spaces become one, under the name that is there most often."""
+    classes, values, spatial_labels = content
+    columns_of: dict[str, list[int]] = {}
+    for column, name in enumerate(classes):
+        columns_of.setdefault(plain_name(name), []).append(column)
+    if len(columns_of) == len(classes):
+        return content
+    often = (values == POSITIVE).sum(axis=0)
+    merged_names, said = [], []
+    merged: list[Labels] = []
+    new_of = np.empty(len(classes), dtype=np.int32)
+    for columns in columns_of.values():
+        group = values[:, columns]
+        name = classes[max(columns, key=lambda column: (often[column], -column))]
+        both = np.flatnonzero((group == POSITIVE).any(axis=1) & (group == NEGATIVE).any(axis=1))
+        spellings = " and ".join(repr(classes[column]) for column in columns)
+        if len(both):
+            raise images.cells.wrong(
+                images.lines[int(both[0])],
+                f"{spellings} are one class, which is there and not there",
+                "rename one if they are two",
+                "remove one of the two labels",
+            )
+        new_of[columns] = len(merged)
+        merged_names.append(name)
+        merged.append(group.max(axis=1))
+        if len(columns) > 1:
+            said.append(f"{spellings} became {name!r}")
+    warn(f"{source}: classes that differ only in case or spaces are one: {listing(said)}")
+    stacked = np.stack(merged, axis=1) if merged else values
+    return tuple(merged_names), stacked, replace(spatial_labels, classes=new_of[spatial_labels.classes])
 
 
 def _paths(
@@ -365,6 +472,17 @@ def _paths(
             f"{listing(outside)}",
             "if nobody meant that, look at where the table comes from",
         )
+    if not there.all():
+        exact = {name for name, is_there in zip(names, there, strict=True) if is_there}
+        matched = match_names([name for name in names if name not in exact], images_below(root), exact)
+        if matched:
+            paths = np.asarray([matched.get(name, name) for name in names], dtype=np.str_)
+            there |= np.asarray([name in matched for name in names], dtype=np.bool_)
+            pairs = (f"{name!r} is {file}" for name, file in matched.items())
+            warn(
+                f"{images.cells.file}: {counted(len(matched), 'image')} found under other names: "
+                f"{listing(pairs, 5)}"
+            )
     if not there.all():
         missing = paths[~there]
         problem = f"{len(missing):,} of {len(names):,} images are missing: {listing(missing)}"

@@ -1,0 +1,94 @@
+"""Evaluation of a run on images and labels of one's own, which are in no prepared data."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sparselabel.config import AUTO
+from sparselabel.data.dataset import PreparedSplit
+from sparselabel.data.labels import NEGATIVE, UNKNOWN, LabelTable
+from sparselabel.data.prepare import leave_out_broken
+from sparselabel.data.readers.csv_parquet import plain_name
+from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit, warn
+from sparselabel.data.readers.table import read
+from sparselabel.errors import DataError, listing
+from sparselabel.inference.class_thresholds import (
+    has_class_thresholds,
+    load_class_thresholds,
+    threshold_metrics,
+)
+from sparselabel.inference.scorer import evaluation_loader, load_scorer
+from sparselabel.metrics.label_metrics import label_metrics
+from sparselabel.metrics.thresholds import check_threshold
+from sparselabel.resources import keep_freed_memory
+from sparselabel.run import Run
+
+
+def read_test_set(
+    run: Run,
+    labels: Path,
+    images: Path | None = None,
+    *,
+    complete: bool = False,
+    table: Mapping[str, Any] | None = None,
+) -> PreparedSplit:
+    """The images of a table with their labels, in the classes of a run; broken ones are left out, and named.
+
+    ``table`` are options of its reader. With ``complete`` the table names all that is there: what it does not
+    name is NEGATIVE, else UNKNOWN.
+    """
+    source = read(labels, images=images, skip_missing=True, **(table or {}))
+    classes = tuple(run.metadata()["classes"])
+    column_of = {plain_name(name): column for column, name in enumerate(classes)}
+    parts = [*source.splits.values()]
+    own = parts[0].labels.classes
+    others = [name for name in own if plain_name(name) not in column_of]
+    if len(others) == len(own):
+        raise DataError(
+            f"{labels} names none of the run's classes: {listing(own)}",
+            f"name these: {listing(classes)}",
+            what=labels,
+        )
+    if others:
+        warn(f"{labels}: {run.path} does not know these classes, which were left out: {listing(others)}")
+    given = np.concatenate([part.labels.values for part in parts])
+    paths = np.concatenate([part.paths for part in parts])
+    values = np.full((len(paths), len(classes)), UNKNOWN, dtype=np.int8)
+    for column, name in enumerate(own):
+        if plain_name(name) in column_of:
+            values[:, column_of[plain_name(name)]] = given[:, column]
+    if complete:
+        values[values == UNKNOWN] = NEGATIVE
+    whole = RawSplit(LabelTable(paths, classes, values), paths)
+    raw = RawDataset(labels.stem, source.root, {"test": whole})
+    split, digests = leave_out_broken(raw, skip=True)["test"]
+    if not len(split.labels):
+        raise DataError(f"none of the images of {labels} can be read", what=labels)
+    return PreparedSplit(
+        labels.stem, source.root, split.paths, split.labels, split.labels, split.spatial_labels, digests, ""
+    )
+
+
+def evaluate_test_set(
+    run: Run,
+    test_set: PreparedSplit,
+    *,
+    threshold: float = 0.5,
+    workers: int = 0,
+    engine: str = AUTO,
+    report: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Score every image once and measure the scores; nothing is written into the run."""
+    check_threshold(threshold)
+    keep_freed_memory()
+    run.require_finished()
+    loader = evaluation_loader(run.config(), test_set, workers)
+    scorer = load_scorer(run, engine=engine, images=len(test_set))
+    scores = scorer.scores(loader, len(test_set), report=report).numpy()
+    thresholds = load_class_thresholds(run) if has_class_thresholds(run) else None
+    measured: dict[str, Any] = {"run": str(run.path), "split": test_set.name, "recovery": None}
+    measured |= label_metrics(scores, test_set.observed, threshold)
+    measured["decided"] = thresholds and threshold_metrics(scores, test_set.observed, thresholds)
+    return measured

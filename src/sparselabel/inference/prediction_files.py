@@ -1,0 +1,183 @@
+"""Predictions for other programs: XMP sidecars, files for FiftyOne and Label Studio, images sorted by label.
+
+Each takes one prediction after the other (``write``), and ``finish`` says what became of them. Images are
+never changed.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+from xml.sax.saxutils import escape
+
+from sparselabel.errors import ResourceError, RunError, counted, param
+from sparselabel.files import atomic_write
+from sparselabel.inference.predictor import Prediction
+from sparselabel.inference.writer import inside, safe_names
+
+TOOLKIT = "sparselabel"
+"""Stands in a sidecar of ours, and tells it from others."""
+_NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+SIDECAR = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
+<x:xmpmeta xmlns:x="adobe:ns:meta/" x:xmptk="{toolkit}">
+ <rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
+  <rdf:Description rdf:about="" xmlns:dc="http://purl.org/dc/elements/1.1/">
+   <dc:subject>
+    <rdf:Bag>{keywords}
+    </rdf:Bag>
+   </dc:subject>
+  </rdf:Description>
+ </rdf:RDF>
+</x:xmpmeta>
+<?xpacket end="w"?>
+"""
+
+
+class PredictionFile(Protocol):
+    """Something that predictions are written to."""
+
+    def write(self, prediction: Prediction) -> None:
+        """One image."""
+
+    def finish(self) -> str:
+        """All were written: what became of them, in words."""
+
+
+def xmp_text(keywords: Sequence[str]) -> str:
+    """A sidecar's text with keywords (dc:subject)."""
+    clean = (escape(_NOT_IN_XML.sub("", keyword)) for keyword in keywords)
+    return SIDECAR.format(
+        toolkit=TOOLKIT, keywords="".join(f"\n     <rdf:li>{word}</rdf:li>" for word in clean)
+    )
+
+
+class XmpSidecars:
+    """Writes IMAGE.xmp beside every image, with its labels as keywords; a sidecar of others stays."""
+
+    def __init__(self) -> None:
+        self.written = 0
+        self.others: list[str] = []
+
+    def write(self, prediction: Prediction) -> None:
+        """The sidecar of one image; none where there is nothing to say."""
+        file = Path(f"{prediction.image}.xmp")
+        if prediction.error is not None:
+            return
+        if file.exists():
+            if f'x:xmptk="{TOOLKIT}"' not in file.read_bytes()[:1000].decode(errors="replace"):
+                self.others.append(str(file))
+                return
+        elif not prediction.labels:
+            return
+        with atomic_write(file) as partial:
+            partial.write_text(xmp_text([name for name, _ in prediction.labels]), encoding="utf-8")
+        self.written += 1
+
+    def finish(self) -> str:
+        """How many there are, and which were left alone."""
+        left = f"; {counted(len(self.others), 'sidecar')} of other programs left as they are, the first "
+        return counted(self.written, "XMP sidecar") + (left + self.others[0] if self.others else "")
+
+
+class SortedImages:
+    """Copies images into DIR/CLASS/ for each of their labels, or links them."""
+
+    def __init__(self, folder: Path, classes: Sequence[str], *, links: bool, force: bool) -> None:
+        if folder.exists() and any(folder.iterdir()) and not force:
+            raise RunError(
+                f"{folder} has something in it",
+                f"choose another {param('sort_into')}",
+                f"put images beside it ({param('force', True)})",
+                what=folder,
+            )
+        self.folder, self.links, self.written, self.without = folder, links, 0, 0
+        self.names = {name: re.sub(r"^\.+", "_", safe) for name, safe in safe_names(classes).items()}
+
+    def write(self, prediction: Prediction) -> None:
+        """One image, once per label."""
+        self.without += not prediction.labels and prediction.error is None
+        for name, _ in prediction.labels:
+            file = self.folder / self.names[name] / inside(prediction.image)
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.unlink(missing_ok=True)
+                if self.links:
+                    file.symlink_to(Path(prediction.image).resolve())
+                else:
+                    shutil.copy2(prediction.image, file)
+            except OSError as error:
+                raise ResourceError(f"{file} cannot be written: {error}") from error
+            self.written += 1
+
+    def finish(self) -> str:
+        """How many there are."""
+        what = counted(self.written, "link" if self.links else "copy").replace("copys", "copies")
+        rest = f"; {counted(self.without, 'image')} without a label in no folder" if self.without else ""
+        return f"{self.folder}: {what}{rest}"
+
+
+class _Collected:
+    """Predictions that are written at once, in the end; images are named relative to their common folder."""
+
+    def __init__(self, out: Path, classes: Sequence[str]) -> None:
+        self.out, self.classes = out, classes
+        self.predictions: list[tuple[str, tuple[tuple[str, float], ...]]] = []
+
+    def write(self, prediction: Prediction) -> None:
+        """One image."""
+        if prediction.error is None:
+            self.predictions.append((prediction.image, prediction.labels))
+
+    def save(self, content: Any) -> None:
+        """Write it at once."""
+        with atomic_write(self.out) as partial:
+            partial.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+    def relative(self) -> tuple[str, dict[str, str]]:
+        """The folder that all images are in, and by image its path there."""
+        full = {image: os.path.abspath(image) for image, _ in self.predictions}  # noqa: PTH100 - links stay
+        root = os.path.commonpath([os.path.dirname(path) for path in full.values()] or [os.curdir])  # noqa: PTH120
+        inner = {image: Path(os.path.relpath(path, root)).as_posix() for image, path in full.items()}
+        return os.path.relpath(root), inner
+
+
+class FiftyOneFile(_Collected):
+    """labels.json of a FiftyOneImageClassificationDataset, several labels each, with confidence."""
+
+    def finish(self) -> str:
+        """Write it."""
+        index = {name: place for place, name in enumerate(self.classes)}
+        root, inner = self.relative()
+        labels = {
+            inner[image].rpartition(".")[0]: [
+                {"label": index[name], "confidence": round(score, 4)} for name, score in found
+            ]
+            for image, found in self.predictions
+        }
+        self.save({"classes": list(self.classes), "labels": labels})
+        return f"{self.out}: labels for FiftyOne (data_path {root!r})"
+
+
+class LabelStudioFile(_Collected):
+    """Tasks of Label Studio with predictions: choices of a control "labels"."""
+
+    def finish(self) -> str:
+        """Write it."""
+        root, inner = self.relative()
+        self.save([self._task(inner[image], found) for image, found in self.predictions])
+        return f"{self.out}: tasks for Label Studio (local files below {root!r})"
+
+    def _task(self, path: str, labels: Sequence[tuple[str, float]]) -> dict[str, Any]:
+        choices = {
+            "from_name": "labels",
+            "to_name": "image",
+            "type": "choices",
+            "value": {"choices": [name for name, _ in labels]},
+        }
+        score = min((score for _, score in labels), default=0.0)
+        made = {"model_version": TOOLKIT, "score": round(score, 4), "result": [choices] if labels else []}
+        return {"data": {"image": f"/data/local-files/?d={quote(path)}"}, "predictions": [made]}
