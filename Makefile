@@ -3,7 +3,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow fuzz torture check format docs bench sbom audit clean
+.PHONY: demo test test-slow fuzz torture check format docs bench bench-rivals sbom audit clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("sparselabel needs Python 3.11 or newer, found " + sys.version.split()[0] + ": name another one, as in `make PYTHON=python3.12 demo`") if sys.version_info < (3, 11) else None'
@@ -65,6 +65,9 @@ sbom: $(VENV)/.installed-dev
 # Known vulnerabilities of the tested versions, where a database can be reached.
 audit: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.sbom --audit constraints.txt
+
+bench-rivals: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks.rivals
 
 clean:
 	rm -rf demo site build sbom.json dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

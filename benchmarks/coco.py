@@ -19,10 +19,10 @@ from pathlib import Path
 from sparselabel.data.readers.coco import read_instances
 read = read_instances(Path(file))
 arrays = {"ids": read.labels.ids, "names": read.names, "truth": read.labels.values}
-arrays |= {f"mark_{name}": getattr(read.marks, name) for name in ("rows", "classes", "centers", "sizes")}
+arrays |= {f"mark_{name}": getattr(read.spatial_labels, name) for name in ("rows", "classes", "centers", "sizes")}
 for name, array in arrays.items():
     np.save(f"{file}.{name}.npy", array)
-counted = len(read.marks)
+counted = len(read.spatial_labels)
 """
 THEIRS = """
 from pycocotools.coco import COCO
