@@ -19,7 +19,8 @@ from pathlib import Path
 from sparselabel.data.readers.coco import read_instances
 read = read_instances(Path(file))
 arrays = {"ids": read.labels.ids, "names": read.names, "truth": read.labels.values}
-arrays |= {f"mark_{name}": getattr(read.spatial_labels, name) for name in ("rows", "classes", "centers", "sizes")}
+places = read.spatial_labels
+arrays |= {f"place_{name}": getattr(places, name) for name in ("rows", "classes", "centers", "sizes")}
 for name, array in arrays.items():
     np.save(f"{file}.{name}.npy", array)
 counted = len(read.spatial_labels)

@@ -143,7 +143,7 @@ def _torch(backbone: str, files: list[str], best: bool) -> Work:
     import torch
     from torchvision import transforms
 
-    sized = {"img_size": SIZE} if backbone.startswith("vit") else {}
+    sized: dict[str, Any] = {"img_size": SIZE} if backbone.startswith("vit") else {}
     network = timm.create_model(backbone, pretrained=False, num_classes=20, **sized).eval()
     layout: Any = torch.channels_last if best else torch.contiguous_format
     if best:
