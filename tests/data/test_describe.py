@@ -11,6 +11,7 @@ from sparselabel.data.describe import count, count_all, description, histogram
 from sparselabel.data.prepare import prepare
 from sparselabel.errors import DataError
 from tests.data.images import random_labels, read_table
+from tests.prepared_data import write_checksums
 
 VALUES = [[1, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 1], [1, 1, 1]]
 
@@ -18,6 +19,7 @@ VALUES = [[1, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 1], [1, 1, 1]]
 def replace(prepared: Dataset, split: str, name: str, values: list[list[int]]) -> Dataset:
     """The data with other labels, as if they had been written so."""
     np.save(prepared.folder / split / f"{name}.npy", np.array(values, np.int8))
+    write_checksums(prepared.folder)
     return open_prepared(prepared.folder)
 
 

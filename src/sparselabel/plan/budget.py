@@ -190,7 +190,9 @@ def refuse_other_budget(budget: Budget, out: Path) -> None:
         return
     before, now = read_json(file, dict[str, Finite]), _bought_with(budget)
     differ = [
-        f"{param(name, before.get(name))}, not {now[name]:g}" for name in now if before.get(name) != now[name]
+        f"{param(name, f'{before[name]:g}' if name in before else None)}, not {now[name]:g}"
+        for name in now
+        if before.get(name) != now[name]
     ]
     if differ:
         raise ConfigError(

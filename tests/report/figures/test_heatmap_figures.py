@@ -13,6 +13,7 @@ from sparselabel.errors import ConfigError, RunError
 from sparselabel.report.figures.heatmap_figures import draw_beside, draw_growth, draw_heat_maps
 from sparselabel.report.figures.watched_images import Watched, seen_of
 from sparselabel.run import Run
+from tests.prepared_data import write_checksums
 from tests.report.figures.made_up import CLASSES, constant_maps, make_data, make_run, watch
 
 SCORES = np.array(
@@ -183,6 +184,7 @@ def test_other_images_of_the_same_names_are_refused(run: Run, tmp_path: Path) ->
     data = make_data(tmp_path / "other")
     digests = data.folder / "train" / "digests.npy"
     np.save(digests, np.load(digests) + 1)
+    write_checksums(data.folder)
     other = make_run(tmp_path / "en", data)
     watch(other, 1, [0], SCORES[:1], maps=constant_maps(SCORES[:1], 2))
     said = r"trained on different images or classes \(.*data, train [0-9a-f]{8} and .*other/data, train "

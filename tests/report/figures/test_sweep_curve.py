@@ -125,7 +125,7 @@ def test_what_is_no_table_of_a_sweep(tmp_path: Path) -> None:
         (b"method,varied,value,test,spread\nen,k,1,101,\n", "from 0 to 100, or empty, not '101'"),
         (b"method,varied,value,test,spread\nen,k,1\n", "line 2: the header has 5 columns, this has 3"),
         (b"method,varied,value,labels,mAP,spread\nen,k,1,1,5,\n", "line 2: the table has no column 'split'"),
-        (b"\x89PNG\r\n\xff\xfe", "table.csv is not text in UTF-8 .line 1: invalid start byte 0x89"),
+        (b"\x89PNG\r\n\xff\xfe", "table.csv is not text in utf-8 .invalid start byte"),
         (b"", "table.csv is empty"),
     ],
 )

@@ -58,7 +58,7 @@ def _lines(table: Path, needed: Sequence[str], otherwise: str, remedy: str) -> I
     """The lines of a table with the columns ``needed``; ``otherwise`` says what it is without them."""
     if not table.is_file():
         raise DataError(f"there is no table {table}", remedy, what=table)
-    with open_cells(table, needed[0]) as cells:
+    with open_cells(table, needed[0], encoding="utf-8") as cells:
         rows = list(cells.rows)
         if not rows or not {*needed} <= {*cells.header}:
             raise DataError(f"{table} {otherwise}", remedy, what=table)
