@@ -148,7 +148,9 @@ def test_what_is_wrong_is_named() -> None:
         (lambda: Dataset.from_arrays(IMAGES, LABELS, val=IMAGES), "val", "ndarray"),
     ],
 )
-def test_data_of_another_kind_is_refused_by_name(make: Callable[[], Dataset], what: str, value: object) -> None:
+def test_data_of_another_kind_is_refused_by_name(
+    make: Callable[[], Dataset], what: str, value: object
+) -> None:
     with pytest.raises(DataError) as refused:
         make()
     assert (refused.value.what, refused.value.value) == (what, value)
@@ -163,7 +165,8 @@ def test_images_that_are_none_are_refused_at_once(images: Any) -> None:
 
 def test_items_may_be_images_alone_where_labels_are_given() -> None:
     data = Dataset.from_torch(list(IMAGES), LABELS, validation=0)
-    assert data.train.images is not None and data.train.images[1].size == IMAGES.shape[2:0:-1]
+    assert data.train.images is not None
+    assert data.train.images[1].size == IMAGES.shape[2:0:-1]
 
 
 def test_lists_of_one_index_are_no_vectors_where_classes_are_named() -> None:

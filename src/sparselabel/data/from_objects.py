@@ -155,18 +155,17 @@ def _split(images: ImageSource, classes: tuple[str, ...], values: Labels, name: 
 
 
 def _length(items: Any, name: str) -> int:
-    # Those without a length, as torch's IterableDataset and DataLoader, may have one or the other attribute.
     try:
-        count = len(items)
-        items.__getitem__
-    except (TypeError, AttributeError):
+        count = len(items) if hasattr(items, "__getitem__") else None
+    except TypeError:  # torch's IterableDataset has __getitem__
+        count = None
+    if count is None:
         raise DataError(
-            f"the images of {name!r} ({type(items).__name__}) have no length or no index: they are taken by "
-            "index",
+            f"the images of {name!r} ({type(items).__name__}) have no length, or cannot be taken by index",
             "give a list, an array, or a dataset with __len__ and __getitem__",
             what="images",
             value=type(items).__name__,
-        ) from None
+        )
     if not count:
         raise DataError(f"split {name!r} has no images", "leave it out", what="images", value=0)
     return count
