@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from sparselabel.data.dataset import Dataset
@@ -143,9 +144,9 @@ def test_what_is_wrong_is_named() -> None:
         (lambda: Dataset.from_torch([(IMAGES[0], "cat")]), "labels", "cat"),
         (lambda: Dataset.from_torch([(IMAGES[0], -1)]), "labels", -1),
         (lambda: Dataset.from_torch([]), "images", 0),
-        (lambda: Dataset.from_torch(torch.utils.data.DataLoader([(0, 0)])), "images", "DataLoader"),
+        (lambda: Dataset.from_torch(DataLoader([(0, 0)])), "images", "DataLoader"),  # type: ignore[arg-type]
         (lambda: Dataset.from_torch(iter([(0, 0)])), "images", "list_iterator"),
-        (lambda: Dataset.from_arrays(IMAGES, LABELS, val=IMAGES), "val", "ndarray"),
+        (lambda: Dataset.from_arrays(IMAGES, LABELS, val=IMAGES), "val", "ndarray"),  # type: ignore[arg-type]
     ],
 )
 def test_data_of_another_kind_is_refused_by_name(

@@ -288,8 +288,9 @@ def test_a_prior_is_found_with_a_model_of_ones_own(own: Callable[[], nn.Module],
 def test_what_is_of_another_kind_is_refused_by_name(
     data: Dataset, tmp_path: Path, given: dict[str, Any], what: str
 ) -> None:
+    arguments: dict[str, Any] = {"data": data, "out": tmp_path / "run"} | given
     with pytest.raises(SparselabelError) as refused:
-        train(**{"data": data, "out": tmp_path / "run"} | given)
+        train(**arguments)
     assert refused.value.what == what
 
 

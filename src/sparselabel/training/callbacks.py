@@ -69,10 +69,10 @@ def checked_hooks(
     scheduler: SchedulerFactory | None,
 ) -> Hooks:
     """What was given to ``train``, each of its kind."""
-    for name, one in (("callbacks", callbacks), ("loggers", loggers)):
-        if not isinstance(one, Iterable):
-            problem = f"{param(name)} must be a list, not {type(one).__name__}"
-            raise ConfigError(problem, f"give [{type(one).__name__}()]", what=name, value=type(one).__name__)
+    for name, several in (("callbacks", callbacks), ("loggers", loggers)):
+        if not isinstance(several, Iterable):
+            kind = type(several).__name__
+            raise ConfigError(f"{param(name)} must be a list, not {kind}", what=name, value=kind)
     hooks = Hooks(tuple(callbacks), tuple(loggers), optimizer, scheduler)
     for one in hooks.callbacks:
         if not isinstance(one, Callback):
