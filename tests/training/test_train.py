@@ -178,9 +178,15 @@ def test_a_model_of_ones_own(data: Dataset, tmp_path: Path) -> None:
     assert absent.value.what == "model"
     opened = Run.open(tmp_path / "run", model=own_network())
     assert torch.equal(opened.model(views, maps=True).logits, output.logits)
-    with pytest.raises(ModelError) as logits:
-        train(data, tmp_path / "flat", model=nn.Flatten(), **settings)
-    assert (logits.value.value, logits.value.allowed) == ((1, 3 * 32 * 32), (1, 3))
+    for other, given in (
+        (nn.Flatten(), (2, 3 * 32 * 32)),
+        (nn.Flatten(0, 1), (6, 32, 32)),
+        (nn.AdaptiveMaxPool2d(2, return_indices=True), "tuple"),
+        (nn.Unflatten(0, (1, 2)), (1, 2, 3, 32, 32)),
+    ):
+        with pytest.raises(ModelError) as refused:
+            train(data, tmp_path / "other", model=other, **settings)
+        assert (refused.value.value, refused.value.allowed) == (given, (2, 3))
 
 
 def own_classifier() -> nn.Module:

@@ -164,24 +164,24 @@ def own_backbone(model: nn.Module, size: int, classes: int) -> OwnBackbone:
     device = next((one.device for one in model.parameters()), torch.device("cpu"))
     training = model.training
     with torch.no_grad():
-        given = model.eval()(torch.zeros(1, 3, size, size, device=device))
+        given = model.eval()(torch.zeros(2, 3, size, size, device=device))  # two show what becomes of a batch
     model.train(training)
-    shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
-    ndim = given.ndim if isinstance(given, Tensor) and given.is_floating_point() else 0
-    if ndim != 4 and (ndim != 2 or shape != (1, classes)):
+    is_float = isinstance(given, Tensor) and given.is_floating_point()
+    shape = tuple(given.shape) if is_float else getattr(given, "dtype", type(given).__name__)
+    if shape != (2, classes) and not (is_float and given.ndim == 4 and len(given) == 2):
         raise ModelError(
             f"a model of your own returns feature maps (B, D, h, w), or logits (B, {classes}) of the data's "
-            f"classes, but it returned {shape} for images of shape (1, 3, {size}, {size})",
+            f"classes, but it returned {shape} for images of shape (2, 3, {size}, {size})",
             "leave its pooling and classifier out, as torch.nn.Sequential(*list(model.children())[:-2])",
             f"give it a last layer of {classes} outputs",
             what="model",
             value=shape,
-            allowed=(1, classes),
+            allowed=(2, classes),
         )
     config = getattr(model, "pretrained_cfg", None) or {}
     mean, std = config.get("mean", IMAGENET_MEAN), config.get("std", IMAGENET_STD)
     backbone = Backbone(OwnNetwork(model.cpu(), given.shape[1]), mean, std)
-    return OwnBackbone(backbone, f"{OWN}:{type(model).__name__}:{weights_digest(model)}", ndim == 2)
+    return OwnBackbone(backbone, f"{OWN}:{type(model).__name__}:{weights_digest(model)}", given.ndim == 2)
 
 
 def weights_digest(model: nn.Module) -> str:
