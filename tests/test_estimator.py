@@ -258,7 +258,7 @@ def test_standardizing_makes_units_no_matter() -> None:
         ({"method": "fixmatch"}, "method"),
         ({"method": "iu+cluster"}, "method"),
         ({"method": "nonsense"}, "method"),
-        ({"method": "bce"}, "truth"),
+        ({"method": "bce"}, "method"),
         ({"epochs": 0}, "epochs"),
         ({"epochs": 2.5}, "epochs"),
         ({"batch_size": 0}, "batch_size"),

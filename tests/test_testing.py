@@ -124,3 +124,63 @@ def test_another_packages_losses_are_found(
     shown = capsys.readouterr().out
     assert "Half of assume negative" in shown
     assert "--settings.weight" in shown
+
+
+class Returning(LabelLoss):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, step: Step) -> EntryLosses:
+        losses = step.outputs[0].logits.square()
+        ones = torch.ones_like(losses, dtype=torch.bool)
+        kinds = {
+            "tensor": losses,
+            "nothing": None,
+            "column": EntryLosses(losses[:, :1], ones[:, :1]),
+            "floats": EntryLosses(losses, ones.float()),
+        }
+        return kinds[self.kind]  # type: ignore[return-value]
+
+
+@pytest.mark.usefixtures("names")
+@pytest.mark.parametrize("kind", ["tensor", "nothing", "column", "floats"])
+def test_what_is_no_entry_losses_is_refused(kind: str) -> None:
+    register("returning")(lambda: Returning(kind))
+    with pytest.raises(ConfigError) as refused:
+        check_loss("returning")
+    assert (refused.value.what, refused.value.value) == ("loss", "Returning")
+
+
+@pytest.mark.usefixtures("names")
+def test_a_loss_without_a_gradient_or_of_another_kind() -> None:
+    class Detached(Halved):
+        def forward(self, step: Step) -> EntryLosses:
+            losses, counted = super().forward(step)
+            return EntryLosses(losses.detach(), counted)
+
+    register("detached")(lambda: Detached(1.0))
+    with pytest.raises(AssertionError, match="gradient"):
+        check_loss("detached")
+    register("number")(lambda: 3)  # type: ignore[type-var]
+    with pytest.raises(ConfigError) as refused:
+        check_loss("number")
+    assert (refused.value.value, refused.value.allowed) == ("int", "LabelLoss")
+    with pytest.raises(AssertionError, match="name"):
+        check_loss(halved)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("names")
+def test_a_name_is_given_and_belongs_to_one_module() -> None:
+    ours = METHODS["en"]
+    with pytest.raises(ConfigError) as refused:
+        register("en")(halved)
+    assert (refused.value.what, refused.value.value, METHODS["en"]) == ("name", "en", ours)
+    register("halved")(halved)
+    register("halved")(halved)  # a cell that is run again
+    with pytest.raises(ConfigError) as refused:
+        register(halved)  # type: ignore[arg-type]
+    assert refused.value.what == "name"
+    with pytest.raises(ConfigError) as refused:
+        register("typeless")(lambda weight=0.5: Halved(weight))
+    assert refused.value.what == "weight"

@@ -359,7 +359,14 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         given = dict(self.settings or {})
         if "expected_positives" in settings_of(self.method):
             given["expected_positives"] = self._expected(observed)
-        truth = observed if needs.truth and not (observed == UNKNOWN).any() else None
+        if needs.truth and (observed == UNKNOWN).any():
+            raise ConfigError(
+                f"{self.method} is for complete labels, and some are unknown",
+                f"take a method for unknown labels, as {param('method', 'pu')}",
+                what="method",
+                value=self.method,
+            )
+        truth = observed if needs.truth else None
         with warnings.catch_warnings():
             # Complete labels are no mistake here: a search compares methods on whatever labels there are.
             warnings.filterwarnings("ignore", "nothing is unknown", DataWarning)

@@ -1,7 +1,7 @@
 """Checks that every loss should pass, for those who write their own.
 
 def test_my_loss():
-sparselabel.testing.check_loss("my-loss", weight=2.0)
+    sparselabel.testing.check_loss("my-loss", weight=2.0)
 """
 
 import copy
@@ -28,6 +28,7 @@ def check_loss(name: str, **settings: Any) -> None:
     Its values and gradients are finite at |logit| = 100; the order of images and padding (index -1) mean
     nothing; a state that is saved and loaded goes on to the same bits.
     """
+    _check(isinstance(name, str), f"check_loss takes the name of a registered loss, not {name!r}")
     if "expected_positives" in settings_of(name):
         settings = {"expected_positives": 1.5} | settings
     if "warm_up" in settings_of(name):
@@ -105,6 +106,7 @@ def _last(
         views = (output.logits,) * max(criterion.needs.views, 1)
         maps = output.maps if criterion.needs.maps else None
         loss = criterion(views, index, maps, ViewGeometry.whole(len(index)), output.features)
+        _check(loss.requires_grad, f"{criterion.method_name} has no gradient: does it detach the logits?")
         (gradient,) = torch.autograd.grad(loss, batch)
     back = torch.zeros_like(gradient)
     back[torch.cat([order, torch.arange(COUNT, COUNT + padding)])] = gradient

@@ -122,6 +122,9 @@ def test_keywords_are_settings(tmp_path: Path, data: Dataset, monkeypatch: pytes
     with pytest.raises(ConfigError) as refused:
         compare(data, ["an"], out=tmp_path, seeds=0)
     assert refused.value.what == "seeds"
+    with pytest.raises(ConfigError) as refused:
+        compare(data, "an", out=tmp_path / "x")
+    assert (refused.value.what, refused.value.value) == ("methods", "an")
 
 
 def test_without_pandas(made: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:

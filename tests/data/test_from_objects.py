@@ -1,11 +1,13 @@
 """Data of Python objects: arrays, torch datasets, Hugging Face datasets."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from sparselabel.data.dataset import Dataset
@@ -132,3 +134,43 @@ def test_what_is_wrong_is_named() -> None:
     with pytest.raises(DataError) as label:
         Dataset.from_huggingface(HuggingFace([[5]], Column(feature=Column(names=["a"]))), label="objects")
     assert label.value.value == 5
+
+
+@pytest.mark.parametrize(
+    ("make", "what", "value"),
+    [
+        (lambda: Dataset.from_huggingface([{"image": IMAGES[0], "label": 1}]), "dataset", "list"),
+        (lambda: Dataset.from_torch([{"image": IMAGES[0], "label": 1}]), "dataset", "dict"),
+        (lambda: Dataset.from_torch([(IMAGES[0], "cat")]), "labels", "cat"),
+        (lambda: Dataset.from_torch([(IMAGES[0], -1)]), "labels", -1),
+        (lambda: Dataset.from_torch([]), "images", 0),
+        (lambda: Dataset.from_torch(DataLoader([(0, 0)])), "images", "DataLoader"),  # type: ignore[arg-type]
+        (lambda: Dataset.from_torch(iter([(0, 0)])), "images", "list_iterator"),
+        (lambda: Dataset.from_arrays(IMAGES, LABELS, val=IMAGES), "val", "ndarray"),  # type: ignore[arg-type]
+    ],
+)
+def test_data_of_another_kind_is_refused_by_name(
+    make: Callable[[], Dataset], what: str, value: object
+) -> None:
+    with pytest.raises(DataError) as refused:
+        make()
+    assert (refused.value.what, refused.value.value) == (what, value)
+
+
+@pytest.mark.parametrize("images", [IMAGES.astype(np.float32), torch.randn(10, 3, 8, 8), ["a.jpg"] * 10])
+def test_images_that_are_none_are_refused_at_once(images: Any) -> None:
+    with pytest.raises(DataError) as refused:
+        Dataset.from_arrays(images, LABELS)
+    assert (refused.value.what, refused.value.where) == ("images", 0)
+
+
+def test_items_may_be_images_alone_where_labels_are_given() -> None:
+    data = Dataset.from_torch(list(IMAGES), LABELS, validation=0)
+    assert data.train.images is not None
+    assert data.train.images[1].size == IMAGES.shape[2:0:-1]
+
+
+def test_lists_of_one_index_are_no_vectors_where_classes_are_named() -> None:
+    ones = HuggingFace([[0], [1]], Column(feature=Column()))
+    data = Dataset.from_huggingface(ones, label="objects", classes=["cat", "dog"], validation=0)
+    assert data.train.observed.values.tolist() == [[1, -1], [-1, 1]]

@@ -1,4 +1,5 @@
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -358,3 +359,21 @@ def test_crops_in_pixels_and_in_shares_are_the_same() -> None:
     plain = ViewGeometry.from_boxes(shares.numpy())
     torch.testing.assert_close(plain.box, shares)
     assert not plain.flip.any()
+
+
+@pytest.mark.parametrize(
+    ("boxes", "flipped", "sizes", "what"),
+    [
+        (torch.zeros(2, 5), None, None, "boxes"),
+        ([torch.zeros(2)] * 4, None, None, "boxes"),  # what a loader makes of tuples
+        ([torch.zeros(4)] * 4, None, None, "boxes"),
+        ([[0, 0, 5, 5]] * 2, None, (10, 10), "sizes"),
+        ([[0, 0, 5, 5]] * 2, None, [[10, 10]], "sizes"),
+        ([[0, 0, 1, 1]] * 2, True, None, "flipped"),
+        ([[0, 0, 1, 1]] * 2, [0.3, 1], None, "flipped"),
+    ],
+)
+def test_crops_of_another_shape_are_refused_by_name(boxes: Any, flipped: Any, sizes: Any, what: str) -> None:
+    with pytest.raises(DataError) as refused:
+        ViewGeometry.from_boxes(boxes, flipped, sizes)
+    assert refused.value.what == what

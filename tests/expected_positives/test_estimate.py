@@ -222,8 +222,10 @@ def test_what_cannot_be_estimated() -> None:
         estimate(features, np.full_like(truth, UNKNOWN))
     with pytest.raises(DataError, match="8 labeled images are too few for 5 folds: label at least 10"):
         estimate(features[:8], keep_per_image(truth[:8], 1, 0, seed=1))
-    with pytest.raises(DataError, match=r"20 images need features of shape \(N, D\), not \(19, 24\)"):
-        estimate(features[:19], keep_per_image(truth, 1, 0, seed=1))
+    for labels in (keep_per_image(truth, 1, 0, seed=1), truth):  # also where they are not needed
+        with pytest.raises(DataError, match=r"20 images need features of shape \(N, D\)") as shape:
+            estimate(features[:19], labels)
+        assert (shape.value.what, shape.value.value, shape.value.allowed) == ("features", (19, 24), (20, "D"))
     with pytest.raises(DataError, match="need the images' features"):
         estimate_positives(None, keep_per_image(truth, 1, 0, seed=1), names(truth))
     observed = keep_per_image(truth, 1, 0, seed=1)

@@ -255,7 +255,9 @@ def test_labels_of_every_kind() -> None:
     floats = np.where(wanted == -1, np.nan, wanted)
     known = np.nonzero(wanted != -1)
     stored = sparse.coo_array((wanted[known].astype(float), known), shape=wanted.shape)
-    for given in (OBSERVED, wanted, wanted.tolist(), floats, pd.DataFrame(floats), stored, stored.tocsr()):
+    frame = pd.DataFrame(floats)
+    frames = (frame, frame.astype("Int64"), frame.astype("Int64").astype(object))
+    for given in (OBSERVED, wanted, wanted.tolist(), floats, *frames, stored, stored.tocsr()):
         np.testing.assert_array_equal(labels_of(given), wanted)
 
 
@@ -330,8 +332,10 @@ def test_half_precision_and_an_optimizers_rate() -> None:
 
 def test_a_state_of_other_labels_is_refused() -> None:
     state = criterion_of("en").state_dict()
-    with pytest.raises(DataError, match="is of 20 images, and the labels are of 19"):
-        SparseLoss("en", OBSERVED[:-1], expected_positives=1.8).load_state_dict(state)
+    for labels in (OBSERVED[:-1], OBSERVED[:, :-1]):
+        with pytest.raises(DataError) as raised:
+            SparseLoss("en", labels, expected_positives=1.8).load_state_dict(state)
+        assert (raised.value.value, raised.value.allowed) == (tuple(labels.shape), (COUNT, CLASSES))
 
 
 def test_the_sampler_shows_every_image_once() -> None:
@@ -490,3 +494,57 @@ def test_a_method_that_needs_negatives_is_named(name: str) -> None:
         SparseLoss(name, torch.where(OBSERVED == 0, -1, OBSERVED))
     assert raised.value.what == "labels"
     assert "sparsify" not in str(raised.value)
+
+
+@pytest.mark.parametrize("other", ["an", "en+cl", "role"])
+def test_a_state_of_another_method_is_refused_by_name(other: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        criterion_of("en").load_state_dict(criterion_of(other).state_dict())
+    assert (raised.value.what, raised.value.value, raised.value.allowed) == ("method", other, "en")
+    with pytest.raises(ConfigError) as raised:
+        criterion_of("en").load_state_dict({"_extra_state": 3})
+    assert raised.value.value is None
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [({"epochs": 0}, "epochs"), ({"head_epochs": -1}, "head_epochs"), ({"seed": "a"}, "seed")],
+)
+def test_numbers_that_are_none(given: dict[str, Any], what: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        SparseLoss("an", OBSERVED, **given)
+    assert (raised.value.what, raised.value.value) == (what, given[what])
+
+
+def test_truth_of_another_shape() -> None:
+    with pytest.raises(DataError) as raised:
+        SparseLoss("bce", OBSERVED, truth=TRUTH[1:])
+    assert (raised.value.what, raised.value.allowed) == ("truth", (COUNT, CLASSES))
+
+
+def test_nothing_known_is_nothing_to_learn_from() -> None:
+    with pytest.raises(DataError) as raised:
+        SparseLoss("an", np.full((4, 2), -1))
+    assert raised.value.what == "labels"
+
+
+def test_an_output_is_no_logits() -> None:
+    criterion = criterion_of("an")
+    criterion.set_epoch(0)
+    with pytest.raises(DataError, match=r"output\.logits") as raised:
+        criterion(Model()(torch.arange(4)), torch.arange(4))
+    assert (raised.value.what, raised.value.value) == ("logits", "Output")
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.5, [1, 2]])
+def test_a_sampler_takes_the_number_of_images(count: Any) -> None:
+    with pytest.raises(ConfigError) as raised:
+        ShardedSampler(count)
+    assert (raised.value.what, raised.value.value) == ("count", count)
+
+
+def test_a_setting_that_an_epoch_refuses_is_named_as_given() -> None:
+    criterion = SparseLoss("em+apl", OBSERVED, epochs=2)
+    with pytest.raises(ConfigError) as raised:
+        criterion.set_epoch(0)
+    assert raised.value.parameters == ["warm_up"]

@@ -56,3 +56,21 @@ def test_features_are_shared_by_data_of_the_same_images(
     assert features_elsewhere(file_of(first, config=other), first.train) == []
     strange = replace(first.train, digests=first.train.digests + np.uint64(1))
     assert features_elsewhere(file_of(first), strange) == []
+
+
+def test_features_of_images_in_memory_are_those_of_their_own_data(tmp_path: Path) -> None:
+    """Of each split, and also while other data of as many images is there."""
+    random = np.random.default_rng(0)
+    labels = np.where(np.eye(3)[np.arange(12) % 3] == 1, 1, -1)
+    images = {name: random.integers(0, 256, (12, 32, 32, 3), np.uint8) for name in ("train", "val", "other")}
+    val = (images["val"], labels)
+    first = Dataset.from_arrays(images["train"], labels, val=val)
+    second = Dataset.from_arrays(images["other"], labels, val=val)
+    for number, data in enumerate((first, second)):
+        train_run(data, TINY, tmp_path / f"run{number}", HERE, QUIET)
+    train, of_val, other, same = (
+        np.load(file_of(data, split)) for data in (first, second) for split in ("train", "val")
+    )
+    assert np.array_equal(of_val, same)
+    for different in (of_val, other):
+        assert not np.isclose(train, different).all(axis=1).any()

@@ -60,7 +60,7 @@ def test_a_run_says_and_keeps_what_auto_was(
 ) -> None:
     out, machine = tmp_path / "run", Machine("cpu", workers=0)
     result = train_run(small, tiny("auto", finetune=finetune), out, machine)
-    assert f"method {method}: what auto is for these phases and this classifier\n" in capsys.readouterr().err
+    assert f"method {method}, chosen by auto for these epochs and this head\n" in capsys.readouterr().err
     assert Run(out).config().method == method
     # Who asks for it again goes on with the same run, by either name.
     for name in ("auto", method):

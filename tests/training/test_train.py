@@ -1,5 +1,7 @@
 """``sparselabel.train``: runs from Python, on data in memory, with callbacks and models of one's own."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from torch import nn
 from sparselabel.data.answers import HEADER, as_line
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.errors import ConfigError, DataError, ModelError, RunError
+from sparselabel.errors import ConfigError, DataError, ModelError, RunError, SparselabelError
 from sparselabel.run import Run
 from sparselabel.training.callbacks import Callback
 from sparselabel.training.train import train
@@ -167,14 +169,24 @@ def test_a_model_of_ones_own(data: Dataset, tmp_path: Path) -> None:
     with pytest.raises(ModelError) as unit:
         run.model(views / 255)
     assert (unit.value.what, unit.value.allowed) == ("images", (0, 255))
+    for strange in (views[0], views.permute(0, 2, 3, 1), views.numpy()):
+        with pytest.raises(ModelError) as shape:
+            run.model(strange)
+        assert (shape.value.what, shape.value.allowed) == ("images", ("B", 3, "S", "S"))
     with pytest.raises(ModelError) as absent:
         _ = Run.open(tmp_path / "run").model
     assert absent.value.what == "model"
     opened = Run.open(tmp_path / "run", model=own_network())
     assert torch.equal(opened.model(views, maps=True).logits, output.logits)
-    with pytest.raises(ModelError) as logits:
-        train(data, tmp_path / "flat", model=nn.Flatten(), **settings)
-    assert (logits.value.value, logits.value.allowed) == ((1, 3 * 32 * 32), (1, 3))
+    for other, given in (
+        (nn.Flatten(), (2, 3 * 32 * 32)),
+        (nn.Flatten(0, 1), (6, 32, 32)),
+        (nn.AdaptiveMaxPool2d(2, return_indices=True), "tuple"),
+        (nn.Unflatten(0, (1, 2)), (1, 2, 3, 32, 32)),
+    ):
+        with pytest.raises(ModelError) as refused:
+            train(data, tmp_path / "other", model=other, **settings)
+        assert (refused.value.value, refused.value.allowed) == (given, (2, 3))
 
 
 def own_classifier() -> nn.Module:
@@ -233,6 +245,59 @@ def test_what_a_model_of_logits_cannot_do(
         train(data, tmp_path / "run", model=own_classifier(), **OWN | settings)
     assert (error.value.what, error.value.value) == (what, value)
     assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "run-data").exists()
+
+
+def test_a_killed_run_of_a_model_of_logits_goes_on_to_the_same_bits(data: Dataset, tmp_path: Path) -> None:
+    class Killed(Callback):
+        def on_epoch_end(self, trainer: Any, record: dict[str, Any]) -> None:
+            raise KeyboardInterrupt
+
+    train(data, tmp_path / "whole", model=own_classifier(), **OWN)
+    with pytest.raises(KeyboardInterrupt):
+        train(data, tmp_path / "killed", model=own_classifier(), callbacks=[Killed()], **OWN)
+    train(data, tmp_path / "killed", model=own_classifier(), resume=True, **OWN)
+    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+@pytest.mark.parametrize("own", [own_network, own_classifier])
+def test_a_prior_is_found_with_a_model_of_ones_own(own: Callable[[], nn.Module], tmp_path: Path) -> None:
+    """A copy of it, as it was given, trains for the prior."""
+    images, truth, observed = arrays()
+    observed[:, 0] = truth[:, 0]  # some negatives are known
+    data = Dataset.from_arrays(images, observed)
+    settings = {name: value for name, value in OWN.items() if name != "expected_positives"}
+    settings |= {"method": "csl-i", "head": {"epochs": 0}, "finetune": {"epochs": 1, "lr": 1e-2}}
+    before = train(data, tmp_path / "before", model=own(), unknown="ignore", **settings)
+    run = train(data, tmp_path / "run", model=own(), prior="auto", **settings)
+    prior = json.loads(run.prior_file.read_text())
+    assert [*prior.values()] == pytest.approx(before.scores("train").mean(axis=0).tolist(), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"model": nn.Flatten}, "model"),
+        ({"model": lambda images: images}, "model"),
+        ({"model": "resnet18"}, "model"),
+        ({"model": own_network(), "backbone": "resnet18"}, "backbone"),
+        ({"optimizer": torch.optim.SGD([torch.zeros(1)], lr=0.1)}, "optimizer"),
+        ({"optimizer": lambda parameters: None} | TINY, "optimizer"),
+        ({"scheduler": 3}, "scheduler"),
+        ({"callbacks": Callback()}, "callbacks"),
+        ({"callbacks": [print]}, "callbacks"),
+        ({"callbacks": [Callback]}, "callbacks"),
+        ({"data": np.zeros((4, 4))}, "data"),
+    ],
+)
+def test_what_is_of_another_kind_is_refused_by_name(
+    data: Dataset, tmp_path: Path, given: dict[str, Any], what: str
+) -> None:
+    arguments: dict[str, Any] = {"data": data, "out": tmp_path / "run"} | given
+    with pytest.raises(SparselabelError) as refused:
+        train(**arguments)
+    assert refused.value.what == what
 
 
 def test_no_classifier_is_for_a_module_of_ones_own(data: Dataset, tmp_path: Path) -> None:

@@ -136,6 +136,9 @@ def compare(
     from sparselabel.data.dataset import open_prepared
     from sparselabel.data.redraw_labels import kinds_of_annotation
 
+    if isinstance(methods, str):
+        problem = f"{param('methods')} is a list of names, not {methods!r}"
+        raise ConfigError(problem, f"give [{methods!r}]", what="methods", value=methods)
     told = FromRecipe.load(recipe) if isinstance(recipe, str) else recipe
     if isinstance(config, str | Path):
         config = load_config(TrainConfig, Path(config))

@@ -25,6 +25,10 @@ def read_arrays(
     spatial_labels: SpatialLabels | None = None,
 ) -> RawDataset:
     """Images and labels (N, L) by split; classes are named by the columns of a DataFrame, or numbered."""
+    for name, given in splits.items():
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            problem = f"{name} must be a pair (images, labels), not {type(given).__name__}"
+            raise DataError(problem, what=name, value=type(given).__name__, allowed="(images, labels)")
     labels = {name: labels_of(given) for name, (_, given) in splits.items()}
     columns = getattr(splits["train"][1], "columns", range(labels["train"].shape[1]))
     names = tuple(str(name) for name in (columns if classes is None else classes))
@@ -50,6 +54,7 @@ def read_torch(
     (N, L) by split are taken instead; else ``dataset.targets``, else those of the items, one after the other.
     """
     train = splits["train"]
+    counts = {name: _length(part, name) for name, part in splits.items()}
     names = tuple(str(name) for name in classes or getattr(train, "classes", None) or ())
     given = labels or {}
     targets = {name: _targets(part) for name, part in splits.items() if name not in given}
@@ -58,7 +63,7 @@ def read_torch(
     values = {name: labels_of(table) for name, table in given.items()}
     values |= {name: _target_rows(some, names) for name, some in targets.items()}
     raw = {
-        name: _split(ImageSource(part, np.arange(_length(part, name)), _first), names, values[name], name)
+        name: _split(ImageSource(part, np.arange(counts[name]), _first), names, values[name], name)
         for name, part in splits.items()
     }
     return RawDataset(type(train).__name__, root, raw)
@@ -86,6 +91,16 @@ def read_huggingface(
             what="splits",
             value=tuple(parts),
         )
+    for part in parts.values():
+        if not all(hasattr(part, one) for one in ("column_names", "features", "__len__")):
+            raise DataError(
+                f"{type(part).__name__} is no dataset of the Hugging Face library, which has a length, "
+                "column_names and features",
+                "give Dataset.from_torch one of items (image, label)",
+                "load a streamed one without streaming=True",
+                what="dataset",
+                value=type(part).__name__,
+            )
     for column in (image, label):
         known = list(parts["train"].column_names)
         if column not in known:
@@ -100,7 +115,9 @@ def read_huggingface(
     inner = getattr(feature, "feature", feature)  # of a sequence of labels
     values = {name: part[label] for name, part in parts.items()}
     names = tuple(str(name) for name in classes or getattr(inner, "names", None) or ())
-    multi_hot = not getattr(inner, "names", None) and all(_is_multi_hot(some) for some in values.values())
+    multi_hot = not getattr(inner, "names", None) and all(
+        _is_multi_hot(some, len(names)) for some in values.values()
+    )
     if not names:
         count = len(values["train"][0]) if multi_hot else 0
         names = tuple(str(number) for number in range(count)) or _names(values.values())
@@ -132,23 +149,30 @@ def _split(images: ImageSource, classes: tuple[str, ...], values: Labels, name: 
             value=len(values),
             allowed=len(images),
         )
+    images[0]  # what all of them are, as a rule: normalized ones need not wait for training
     ids = np.array([f"{name}-{number}" for number in range(len(values))])
     return RawSplit(LabelTable(ids, classes, values), ids, images=images)
 
 
 def _length(items: Any, name: str) -> int:
     try:
-        return len(items)
-    except TypeError:
+        count = len(items) if hasattr(items, "__getitem__") else None
+    except TypeError:  # torch's IterableDataset has __getitem__
+        count = None
+    if count is None:
         raise DataError(
-            f"the images of {name!r} ({type(items).__name__}) have no length: they are taken by index",
+            f"the images of {name!r} ({type(items).__name__}) have no length, or cannot be taken by index",
             "give a list, an array, or a dataset with __len__ and __getitem__",
             what="images",
-        ) from None
+            value=type(items).__name__,
+        )
+    if not count:
+        raise DataError(f"split {name!r} has no images", "leave it out", what="images", value=0)
+    return count
 
 
 def _first(item: Any) -> Any:
-    return item[0]
+    return item[0] if isinstance(item, tuple | list) else item
 
 
 def _targets(dataset: Any) -> Sequence[Any]:
@@ -157,14 +181,31 @@ def _targets(dataset: Any) -> Sequence[Any]:
         targets = getattr(dataset, name, None)
         if targets is not None and len(targets) == len(dataset):
             return [*targets]
-    return [dataset[number][1] for number in range(len(dataset))]
+    return [_second(dataset[number], number) for number in range(len(dataset))]
+
+
+def _second(item: Any, number: int) -> Any:
+    if not isinstance(item, tuple | list) or len(item) < 2:
+        raise DataError(
+            f"an item must be (image, label), and item {number} is of type {type(item).__name__}",
+            "give the labels (N, L) apart (labels=)",
+            what="dataset",
+            where=number,
+            value=type(item).__name__,
+        )
+    return item[1]
 
 
 def _count(targets: Any) -> int:
     """How many classes there are at least: of vectors their length, of indices one more than the largest."""
     if hasattr(targets, "shape"):
         return int(targets.shape[1])
-    return len(targets[0]) if _is_list(targets[0]) else int(max(targets)) + 1
+    if _is_list(targets[0]):
+        return len(targets[0])
+    if isinstance(targets[0], str):
+        problem = f"a label is an index or a vector, not a name as {targets[0]!r}"
+        raise DataError(problem, "name the classes (classes=)", what="labels", value=targets[0])
+    return max(int(max(targets)) + 1, 1)
 
 
 def _target_rows(targets: Sequence[Any], classes: tuple[str, ...]) -> Labels:
@@ -198,9 +239,10 @@ def _rows(values: Sequence[Any], classes: tuple[str, ...], unlisted: Unlisted) -
     return rows
 
 
-def _is_multi_hot(values: Sequence[Any]) -> bool:
-    """Whether every image has a vector of 1, 0 and -1 (or NaN), all of one length."""
-    vectors = all(_is_list(value) for value in values) and len({len(value) for value in values}) == 1
+def _is_multi_hot(values: Sequence[Any], classes: int) -> bool:
+    """Whether every image has a vector of 1, 0 and -1 (or NaN), one for each class where these are known."""
+    lengths = {len(value) if _is_list(value) else -1 for value in values}
+    vectors = len(lengths) == 1 and lengths != {-1} and (not classes or lengths == {classes})
     if not vectors or any(isinstance(one, str) for one in values[0]):
         return False
     numbers = np.asarray(values, dtype=np.float64)
@@ -214,7 +256,7 @@ def _columns(classes: tuple[str, ...]) -> Callable[[Any], int]:
         column = by_name.get(label) if isinstance(label, str) else int(label)
         if column is None or not 0 <= column < len(classes):
             raise DataError(
-                f"label {label!r} is none of {counted(len(classes), 'class')}",
+                f"label {label!r} is none of the classes",
                 nearest(str(label), classes),
                 what="labels",
                 value=label,

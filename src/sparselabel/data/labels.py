@@ -124,6 +124,8 @@ def labels_of(given: object) -> Labels:
         values = given.detach().cpu().numpy()
     else:
         values = given.to_numpy() if hasattr(given, "to_numpy") else np.asarray(given)
+        if values.dtype == object and hasattr(given, "isna"):  # pandas' NA is no number
+            values = np.where(given.isna(), np.nan, values)
     if values.ndim != 2 or 0 in values.shape:
         raise DataError(f"labels must be (N, L), with at least one of each, not of shape {values.shape}")
     if values.dtype == bool:

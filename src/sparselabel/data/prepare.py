@@ -23,7 +23,7 @@ from sparselabel.data.external_scores import ScoreReport, apply_scores
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
 from sparselabel.data.readers import READERS
 from sparselabel.data.readers import reader as reader_of
-from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
+from sparselabel.data.readers.raw_dataset import SPLITS, RawDataset, RawSplit
 from sparselabel.data.sparsify import refuse_incomplete, sparsify, split_rows, subset_rows
 from sparselabel.data.split_writer import (
     ObservedSplit,
@@ -214,7 +214,7 @@ def leave_out_broken(
     for name, split in source.splits.items():
         digests = np.zeros(len(split.labels), dtype=np.uint64)
         good = np.ones(len(split.labels), dtype=bool)
-        for row, result in enumerate(_checked(source.root, split)):
+        for row, result in enumerate(_checked(source.root, name, split)):
             if isinstance(result, DataError):
                 good[row] = False
                 broken.append(str(result))
@@ -235,8 +235,12 @@ def leave_out_broken(
     return decoded
 
 
-def _checked(root: Path, split: RawSplit) -> Iterator[int | DataError]:
-    """For each image in turn a digest of its bytes, or the error that decoding it gave."""
+def _checked(root: Path, name: str, split: RawSplit) -> Iterator[int | DataError]:
+    """For each image in turn a digest of its bytes, or the error that decoding it gave.
+
+    Images in memory are looked at when they are used, as going through somebody's dataset may be slow. Their
+    digests tell them apart within the data and say nothing of other data.
+    """
 
     def check(path: str) -> int | DataError:
         file = root / path
@@ -248,8 +252,8 @@ def _checked(root: Path, split: RawSplit) -> Iterator[int | DataError]:
         except OSError as error:
             return DataError(f"{file}: {error}")
 
-    if split.images is not None:  # looked at when they are used: going through somebody's dataset may be slow
-        yield from split.images.rows.tolist()
+    if split.images is not None:
+        yield from ((SPLITS.index(name) << 60) + split.images.rows.astype(np.uint64)).tolist()
         return
     # Decoding releases the interpreter lock, so threads are enough. Blocks keep the queue of results short.
     with ThreadPoolExecutor(os.cpu_count()) as pool:

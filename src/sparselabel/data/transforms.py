@@ -24,7 +24,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from sparselabel.config import Views
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, param
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -275,6 +275,9 @@ class RandomView:
     """
 
     def __init__(self, size: int = 224, smallest_crop: float = 0.25, flip: float = 0.5) -> None:
+        if not isinstance(size, int):
+            problem = f"{param('size')} is the side of a view in pixels, not {size!r}"
+            raise ConfigError(problem, what="size", value=size, allowed="a whole number")
         self.view = views_of(Views(size=size, smallest_crop=smallest_crop, flip=flip))[0]
 
     def __call__(self, image: Any) -> "tuple[Tensor, Tensor]":

@@ -99,21 +99,24 @@ class ViewGeometry:
         """From your own crops: ``boxes`` (B, 4) of left, top, width, height, and which are ``flipped`` (B,).
 
         Boxes are in pixels if ``sizes`` (B, 2), widths and heights of the images in pixels, are given; else
-        they are shares of the image, 0..1.
+        they are shares of the image, 0..1. torchvision's crops are top, left, height, width: mind the order.
         """
-        box = torch.as_tensor(boxes)
+        box = _numbers("boxes", boxes, ("B", 4))
         box = box if box.dtype == torch.float64 else box.float()
         if sizes is not None:
-            size = torch.as_tensor(sizes).to(box)
+            size = _numbers("sizes", sizes, (len(box), 2)).to(box)
             box = box / torch.cat([size, size], dim=1)
-        flips = torch.zeros(len(box)) if flipped is None else torch.as_tensor(flipped)
+        flips = torch.zeros(len(box)) if flipped is None else _numbers("flipped", flipped, (len(box),))
+        if flips.device.type == "cpu" and not ((flips == 0) | (flips == 1)).all():
+            raise DataError("flipped must be true or false (1 or 0) of every image", what="flipped")
         return ViewGeometry(box, flips.to(box.device) != 0)
 
     @staticmethod
     def from_params(rows: Tensor | npt.NDArray[np.floating]) -> "ViewGeometry":
-        """From rows of ``transforms.draw`` (B, 5): left, top, width, height, flip (0 or 1).
+        """From the parameters of ``RandomView``, (B, 5): left, top, width, height, flip (0 or 1).
 
-        Rows of nine numbers end with the left, top, width and height of the cutout.
+        Boxes are shares of the image, 0..1. Rows of nine numbers end with the left, top, width and height of
+        the cutout.
         """
         rows = torch.as_tensor(rows)
         if rows.ndim != 2 or rows.shape[1] not in (5, 9):
@@ -230,6 +233,27 @@ class ViewGeometry:
                 f"maps of {len(self)} images must be floating-point ({len(self)}, L, height, width), "
                 f"not {maps.dtype} {tuple(maps.shape)}"
             )
+
+
+def _numbers(name: str, given: object, shape: tuple[int | str, ...]) -> Tensor:
+    """An argument as a tensor of a shape, in which a letter stands for any number."""
+    try:
+        numbers = torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError):
+        numbers = None
+    kind = type(given).__name__ if numbers is None else tuple(numbers.shape)
+    if (
+        numbers is None
+        or len(numbers.shape) != len(shape)
+        or any(wanted not in ("B", has) for wanted, has in zip(shape, numbers.shape, strict=True))
+    ):
+        wanted = str(shape).replace("'", "")
+        stack = ("stack columns, as a loader makes of tuples, with torch.stack(columns, dim=1)",)
+        problem = f"{name} must be numbers of shape {wanted}, not {kind}"
+        raise DataError(
+            problem, *(stack if isinstance(kind, str) else ()), what=name, value=kind, allowed=shape
+        )
+    return numbers
 
 
 def cell_centers(size: tuple[int, int]) -> Tensor:

@@ -122,6 +122,9 @@ def estimate_positives(
     features: npt.NDArray[np.float32] | None, observed: Labels, classes: tuple[str, ...], seed: int = 0
 ) -> ClassCounts:
     """Expected positives of every class, from observed labels (N, L) and, if needed, features (N, D)."""
+    if features is not None and (features.ndim != 2 or len(features) != len(observed)):
+        problem = f"{len(observed):,} images need features of shape (N, D), not {features.shape}"
+        raise DataError(problem, what="features", value=features.shape, allowed=(len(observed), "D"))
     annotated = annotated_positives(observed)
     answers = random_answers(observed)
     if answers is not None:
@@ -149,8 +152,6 @@ def estimate_positives(
             COUNT,
             what="features",
         )
-    if features.ndim != 2 or len(features) != len(observed):
-        raise DataError(f"{len(observed):,} images need features of shape (N, D), not {features.shape}")
     return _from_anchors(features, observed, annotated, classes, seed)
 
 

@@ -253,6 +253,26 @@ class EntryLosses(NamedTuple):
     counted: Tensor
 
 
+def _entries(label_loss: "LabelLoss", step: "Step") -> EntryLosses:
+    """What a label loss returns; another thing than entry losses would be broadcast, or fail elsewhere."""
+    entries = label_loss(step)
+    shape = step.outputs[0].logits.shape
+    if not isinstance(entries, EntryLosses):
+        problem = f"returned {type(entries).__name__}"
+    elif entries.value.shape != shape or entries.counted.shape != shape:
+        problem = f"returned shapes {tuple(entries.value.shape)} and {tuple(entries.counted.shape)}"
+    elif entries.counted.dtype != torch.bool:
+        problem = f"returned counted in {str(entries.counted.dtype).removeprefix('torch.')}"
+    else:
+        return entries
+    raise ConfigError(
+        f"a label loss returns EntryLosses(value, counted), both {tuple(shape)}, counted in bool; "
+        f"{type(label_loss).__name__} {problem}",
+        what="loss",
+        value=type(label_loss).__name__,
+    )
+
+
 class LossPart(nn.Module):
     """A part of a method, with hooks for its state. Subclasses define what calling it returns."""
 
@@ -464,7 +484,7 @@ class ComposedLoss(nn.Module):
     def forward(self, step: Step) -> dict[str, Tensor]:
         """The losses of a step by name."""
         valid = step.valid
-        losses, counted = self.label_loss(step)
+        losses, counted = _entries(self.label_loss, step)
         named = {"labels": self.reduction(losses * valid[..., None], valid, counted)}
         for name, term in self.terms.items():
             named[name] = term(step)

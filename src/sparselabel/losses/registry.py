@@ -89,8 +89,11 @@ def register(
 
     ``make`` returns a label loss, or a ``ComposedLoss`` where there are further terms. Its parameters are the
     method's settings, typed and with defaults. ``known`` are the fields of ``Method``; a method that is not a
-    ``TargetLoss`` needs none. An ``entry loss`` is a method too, whose entry loss others take.
+    ``TargetLoss`` needs none. An ``entry loss`` is a method too, whose entry loss others take. A name that
+    another module has registered is refused; the same module may do it again, as a notebook's cell does.
     """
+    if not isinstance(name, str):
+        raise ConfigError('register takes a name, as @register("my-loss")', what="name", value=name)
     if not re.fullmatch(r"[a-z0-9-]+(\+apl)?", name):
         raise ConfigError(f"a method's name has small letters, digits and dashes, not {name!r}", value=name)
 
@@ -99,6 +102,13 @@ def register(
         for key, parameter in inspect.signature(make).parameters.items():
             if key != "method" and parameter.default is inspect.Parameter.empty:
                 raise ConfigError(f"setting {key!r} of {name} has no default", "give it one", what=key)
+            if key != "method" and parameter.annotation is inspect.Parameter.empty:
+                problem = f"setting {key!r} of {name} has no type"
+                raise ConfigError(problem, f"annotate it, as {key}: float = 0.5", what=key)
+        for table in (METHODS, ENTRY_LOSSES, UNLABELED, CONSISTENCY):
+            if name in table and table[name].make.__module__ != make.__module__:
+                problem = f"{name!r} is the name of a loss of {table[name].make.__module__} already"
+                raise ConfigError(problem, "choose another", what="name", value=name)
         if kind in ("method", "entry loss"):
             METHODS[name] = method
         if kind != "method":
@@ -320,7 +330,7 @@ def make_method(name: str, **settings: Any) -> ComposedLoss:
     """A method by its name, not yet told about any labels."""
     combination = parse(name)
     (base, own), *added = _own_settings(name, settings)
-    method = _composed(base.make(**own))
+    method = _composed(base.name, base.make(**own))
     if combination.entry_loss is not None:
         (entry_loss, own), *added = added
         method = _exchanged(method, entry_loss.make(**own), plain_negatives=not base.all_known)
@@ -329,8 +339,13 @@ def make_method(name: str, **settings: Any) -> ComposedLoss:
     return method
 
 
-def _composed(made: ComposedLoss | LabelLoss) -> ComposedLoss:
-    return made if isinstance(made, ComposedLoss) else ComposedLoss(made)
+def _composed(name: str, made: object) -> ComposedLoss:
+    if isinstance(made, ComposedLoss):
+        return made
+    if not isinstance(made, LabelLoss):
+        problem = f"what makes {name} must return a LabelLoss, not {type(made).__name__}"
+        raise ConfigError(problem, what="method", value=type(made).__name__, allowed="LabelLoss")
+    return ComposedLoss(made)
 
 
 def _exchanged(method: ComposedLoss, other: ComposedLoss, plain_negatives: bool) -> ComposedLoss:

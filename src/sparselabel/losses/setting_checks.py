@@ -53,7 +53,8 @@ PER_CLASS = ("en", "ep", "pu")  # methods that take a number for each class; the
 
 WAYS = (
     "count them in a few dozen images and give, say, expected_positives=2.5",
-    f"let {command('expect')} estimate them, which needs the images, and give its file to {command('train')}",
+    f"let {command('expect')} estimate them from the images, or "
+    "sparselabel.estimate_expected_positives(features, labels).per_image",
 )
 
 

@@ -13,6 +13,7 @@ second call.
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -26,7 +27,7 @@ from sparselabel.data.loaders import epoch_batches, in_order, rows_of
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataError, DataWarning, counted, param
-from sparselabel.losses.base import ComposedLoss, Layout, LossPart, Progress, Step
+from sparselabel.losses.base import Layout, LossPart, Progress, Step
 from sparselabel.losses.heatmaps import HeatMaps
 from sparselabel.losses.registry import METHODS, make_method, parse
 from sparselabel.losses.setting_checks import below_observed
@@ -65,13 +66,6 @@ class SparseLoss(nn.Module):
         Of what a method draws at random.
     settings
         The method's own (`sparselabel methods NAME`).
-
-    Calling it with the logits (B, L) of a batch and its images' ``index`` (B,) in the training set returns a
-    scalar; ``last`` has its terms. Methods with heat maps also need ``maps`` (B, L, h, w), logits of cells,
-    and the views' ``geometry``. Two views of an image (fixmatch) are given as two logits. In evaluation mode
-    nothing is remembered, nor of a step whose loss, logits or maps are not finite: its loss is returned as
-    torch's losses are, nan mostly, and the next step is as if it had not been. With several processes every
-    process keeps what belongs to its own images: those of ``ShardedSampler``.
     """
 
     last: dict[str, Tensor]
@@ -100,7 +94,9 @@ class SparseLoss(nn.Module):
         given = {"epochs": epochs, "head_epochs": head_epochs, "truth": truth, "seed": seed}
         self._arguments = (method, labels, given | {"spatial_labels": spatial_labels} | settings)
         self.method_name = method
-        self.method = _made(method, settings)
+        with _settings_as_given():
+            self.method = make_method(method, **settings)
+        _refuse_counts(epochs=(epochs, 1), head_epochs=(head_epochs, 0), seed=(seed, 0))
         self.observed = torch.from_numpy(labels_of(labels))
         self.truth = None if truth is None else torch.from_numpy(labels_of(truth))
         self.spatial_labels = spatial_labels
@@ -111,7 +107,8 @@ class SparseLoss(nn.Module):
         self._rank, self._world = _process()
         rows = torch.from_numpy(rows_of(len(self.observed), self._rank, self._world))
         count = len(self.observed)
-        self.method.prepare(Layout(rows, self.observed[rows], count, seed, self._world, keep="ram"))
+        with _settings_as_given():
+            self.method.prepare(Layout(rows, self.observed[rows], count, seed, self._world, keep="ram"))
         self._has_memory = any(hasattr(part, "layout") for part in self.method.parts())
         self._updates = any(type(part).update is not LossPart.update for part in self.method.parts())
         self.epoch: int | None = None
@@ -134,7 +131,8 @@ class SparseLoss(nn.Module):
         epoch = int(epoch)
         self._remember()
         self.epoch, self._seen = epoch, 0
-        self.method.begin_epoch(self._progress())
+        with _settings_as_given():
+            self.method.begin_epoch(self._progress())
 
     def forward(
         self,
@@ -144,7 +142,14 @@ class SparseLoss(nn.Module):
         geometry: ViewGeometry | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        """The loss of a batch, a scalar over all processes."""
+        """The loss of a batch, a scalar over all processes; ``last`` has its terms.
+
+        ``logits`` (B, L) are of the images at ``index`` (B,) in the training set; index -1 is padding and
+        counts for nothing. Methods with heat maps also need ``maps`` (B, L, h, w), logits of cells, and the
+        views' ``geometry``. Two views of an image (fixmatch) are given as two logits. In evaluation mode
+        nothing is remembered, nor of a step whose loss, logits or maps are not finite: its loss is returned
+        as torch's losses are, nan mostly, and the next step is as if it had not been.
+        """
         self._remember()
         step = self._step(logits, index_of(index), maps, geometry, features)
         losses = self.method(step)
@@ -185,14 +190,25 @@ class SparseLoss(nn.Module):
             if isinstance(part, HeatMaps) and part.size is not None
         }
         return {
-            "process": torch.tensor([self._rank, self._world, len(self.observed)]),
+            "method": self.method_name,
+            "process": torch.tensor([self._rank, self._world]),
+            "labels": torch.tensor(self.observed.shape),
             "grids": grids,
             "stores": {name: store.state() for name, store in self.method.row_stores().items()},
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Take what ``get_extra_state`` gave; it is put in place when all buffers are."""
-        rank, world, count = state["process"].tolist()
+        if not isinstance(state, dict) or state.get("method") != self.method_name:
+            of = state.get("method") if isinstance(state, dict) else None
+            raise ConfigError(
+                f"this is the state of {of or 'no method'}, and the method is {self.method_name}",
+                "load what criterion.state_dict() gave, of the same method",
+                what="method",
+                value=of,
+                allowed=self.method_name,
+            )
+        rank, world = state["process"].tolist()
         if (rank, world) != (self._rank, self._world):
             raise ConfigError(
                 f"this state of {self.method_name} is of process {rank} of {world}, and this is process "
@@ -200,10 +216,14 @@ class SparseLoss(nn.Module):
                 "save and load criterion.state_dict() in every process, each its own",
                 "go on with as many processes as before",
             )
-        if count != len(self.observed):
+        shape, own = tuple(state["labels"].tolist()), tuple(self.observed.shape)
+        if shape != own:
             raise DataError(
-                f"this state is of {count:,} images, and the labels are of {len(self.observed):,}",
+                f"this state is of labels of shape {shape}, and the labels are of shape {own}",
                 "give the labels it was made with",
+                what="labels",
+                value=own,
+                allowed=shape,
             )
         self._state = state
 
@@ -248,6 +268,13 @@ class SparseLoss(nn.Module):
         features: Tensor | None,
     ) -> Step:
         progress = self._progress()
+        if isinstance(logits, Output):  # a tuple, but not one of views
+            raise DataError(
+                "logits must be a tensor, not an Output",
+                "give output.logits, and maps=output.maps where the method looks at cells",
+                what="logits",
+                value="Output",
+            )
         views = tuple(logits) if isinstance(logits, tuple | list) and len(logits) else (logits,)
         views = cast("tuple[Tensor, ...]", views)  # which _check makes sure of
         self._check(views, index, maps, geometry)
@@ -329,6 +356,12 @@ class SparseLoss(nn.Module):
             raise no_negatives(self.method_name)
         if self.truth is not None and (self.truth == UNKNOWN).any():
             raise DataError("truth must be complete, and has unknown labels", what="truth")
+        if self.truth is not None and self.truth.shape != self.observed.shape:
+            shape, own = tuple(self.truth.shape), tuple(self.observed.shape)
+            problem = f"truth must be of the labels' shape, {own}, not {shape}"
+            raise DataError(problem, what="truth", value=shape, allowed=own)
+        if (self.observed == UNKNOWN).all():
+            raise DataError("all labels are unknown: there is nothing to learn from", what="labels")
 
     def _warn_of_labels(self, expected: object) -> None:
         """Warn of labels that leave nothing to find out, and of a K that contradicts them."""
@@ -354,6 +387,7 @@ class ShardedSampler(Sampler[int]):
     """
 
     def __init__(self, count: int, seed: int = 0) -> None:
+        _refuse_counts(count=(count, 1), seed=(seed, 0))
         self.count, self.seed, self.epoch = count, seed, 0
         self._rank, self._world = _process()
 
@@ -398,12 +432,23 @@ def _process() -> tuple[int, int]:
     return dist.get_rank(), dist.get_world_size()
 
 
-def _made(method: str, settings: Mapping[str, Any]) -> ComposedLoss:
-    """The method; an error names a setting as it is given here, not as a configuration has it."""
+@contextmanager
+def _settings_as_given() -> Iterator[None]:
+    """An error names a setting as it is given here, not as a configuration has it."""
     try:
-        return make_method(method, **settings)
+        yield
     except ConfigError as error:
         raise error.without_prefix("settings.") from None
+
+
+def _refuse_counts(**given: tuple[object, int]) -> None:
+    """Raise if one of some numbers, each with the least it may be, is no whole number; None is for none."""
+    for name, (value, least) in given.items():
+        whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        if value is not None and not (whole and cast("int", value) >= least):
+            allowed = f"a whole number from {least} on"
+            problem = f"{param(name)} must be {allowed}, not {_kind(value)}"
+            raise ConfigError(problem, what=name, value=value, allowed=allowed)
 
 
 def _kind(given: object) -> str:

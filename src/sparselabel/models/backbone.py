@@ -95,6 +95,20 @@ class Backbone(nn.Module):
         return features
 
 
+def refuse_other_shape(views: object) -> None:
+    """Raise for what is no batch of views: an array, one view alone, or colors in the last place."""
+    shape = tuple(views.shape) if isinstance(views, Tensor) else None
+    if shape is None or len(shape) != 4 or shape[1] != 3:
+        raise ModelError(
+            "the model takes a tensor of views (B, 3, S, S), not "
+            + (type(views).__name__ if shape is None else f"one of shape {shape}"),
+            "take run.predict(images) for images of other kinds",
+            what="images",
+            value=shape or type(views).__name__,
+            allowed=("B", 3, "S", "S"),
+        )
+
+
 def refuse_unit_range(views: Tensor) -> None:
     """Raise for floats in 0..1, which would look like black images, and for normalized ones."""
     low, high = (float(value) for value in views.detach().aminmax())
@@ -144,27 +158,31 @@ def own_backbone(model: nn.Module, size: int, classes: int) -> OwnBackbone:
     The module takes images (B, 3, S, S), normalized by ImageNet's mean and std, or by those of a
     ``pretrained_cfg`` as timm's networks have it, and returns feature maps (B, D, h, w) or logits (B, L).
     """
+    if not isinstance(model, nn.Module):
+        kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        remedy = "make one, as Model()" if isinstance(model, type) else "wrap it in a torch.nn.Module"
+        raise ModelError(f"model must be a torch.nn.Module, not {kind}", remedy, what="model", value=kind)
     device = next((one.device for one in model.parameters()), torch.device("cpu"))
     training = model.training
     with torch.no_grad():
-        given = model.eval()(torch.zeros(1, 3, size, size, device=device))
+        given = model.eval()(torch.zeros(2, 3, size, size, device=device))  # two show what becomes of a batch
     model.train(training)
-    shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
-    ndim = given.ndim if isinstance(given, Tensor) else 0
-    if ndim != 4 and shape != (1, classes):
+    is_float = isinstance(given, Tensor) and given.is_floating_point()
+    shape = tuple(given.shape) if is_float else getattr(given, "dtype", type(given).__name__)
+    if shape != (2, classes) and not (is_float and given.ndim == 4 and len(given) == 2):
         raise ModelError(
             f"a model of your own returns feature maps (B, D, h, w), or logits (B, {classes}) of the data's "
-            f"classes, but it returned {shape} for images of shape (1, 3, {size}, {size})",
+            f"classes, but it returned {shape} for images of shape (2, 3, {size}, {size})",
             "leave its pooling and classifier out, as torch.nn.Sequential(*list(model.children())[:-2])",
             f"give it a last layer of {classes} outputs",
             what="model",
             value=shape,
-            allowed=(1, classes),
+            allowed=(2, classes),
         )
     config = getattr(model, "pretrained_cfg", None) or {}
     mean, std = config.get("mean", IMAGENET_MEAN), config.get("std", IMAGENET_STD)
     backbone = Backbone(OwnNetwork(model.cpu(), given.shape[1]), mean, std)
-    return OwnBackbone(backbone, f"{OWN}:{type(model).__name__}:{weights_digest(model)}", ndim == 2)
+    return OwnBackbone(backbone, f"{OWN}:{type(model).__name__}:{weights_digest(model)}", given.ndim == 2)
 
 
 def weights_digest(model: nn.Module) -> str:

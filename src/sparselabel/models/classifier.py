@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sparselabel.errors import ConfigError, param
-from sparselabel.models.backbone import Backbone, refuse_unit_range
+from sparselabel.models.backbone import Backbone, refuse_other_shape, refuse_unit_range
 
 
 class Output(NamedTuple):
@@ -125,8 +125,10 @@ class Classifier(nn.Module):
 
     def forward(self, views: Tensor, maps: bool = False) -> Output:
         """Logits, and on request maps, of a batch of views."""
-        if views.is_floating_point() and not torch.compiler.is_compiling() and self.backbone.mean.any():
-            refuse_unit_range(views)
+        if not torch.compiler.is_compiling():
+            refuse_other_shape(views)
+            if views.is_floating_point() and self.backbone.mean.any():
+                refuse_unit_range(views)
         token = None
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             if self.head.reads_token:

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from sparselabel.errors import ConfigError, param
+
 if TYPE_CHECKING:
     from lightning_fabric.loggers.logger import Logger
 
@@ -58,3 +60,34 @@ class Hooks:
     loggers: "tuple[Logger, ...]" = ()
     optimizer: OptimizerFactory | None = None
     scheduler: SchedulerFactory | None = None
+
+
+def checked_hooks(
+    callbacks: Iterable[Callback],
+    loggers: "Iterable[Logger]",
+    optimizer: OptimizerFactory | None,
+    scheduler: SchedulerFactory | None,
+) -> Hooks:
+    """What was given to ``train``, each of its kind."""
+    for name, several in (("callbacks", callbacks), ("loggers", loggers)):
+        if not isinstance(several, Iterable):
+            kind = type(several).__name__
+            raise ConfigError(f"{param(name)} must be a list, not {kind}", what=name, value=kind)
+    hooks = Hooks(tuple(callbacks), tuple(loggers), optimizer, scheduler)
+    for one in hooks.callbacks:
+        if not isinstance(one, Callback):
+            kind = one.__name__ if isinstance(one, type) else type(one).__name__
+            problem = (
+                f"{param('callbacks')} must be objects of a subclass of sparselabel.Callback, not {kind}"
+            )
+            raise ConfigError(problem, what="callbacks", value=kind)
+    makers = (
+        ("optimizer", optimizer, "lambda parameters: torch.optim.Adam(parameters, lr=1e-3)"),
+        ("scheduler", scheduler, "lambda optimizer, steps: torch.optim.lr_scheduler.LinearLR(optimizer)"),
+    )
+    for name, maker, example in makers:
+        if maker is not None and not callable(maker):
+            kind = type(maker).__name__
+            problem = f"{param(name)} must be a function that makes one for each phase, not {kind}"
+            raise ConfigError(problem, f"give {example}", what=name, value=kind)
+    return hooks

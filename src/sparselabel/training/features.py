@@ -3,7 +3,8 @@
 Pooled ones (N, D) in float32, or those of cells (N, D, h, w) in float16, for methods and heads that look at
 cells. A file is found by everything that decides its content: the images, the backbone and its weights, the
 view, and the engine. Features of the same images that are kept for another split, or beside other prepared
-data in the same folder, are taken from there: labels do not change them.
+data in the same folder, are taken from there: labels do not change them. Those of images in memory are of their
+data alone.
 """
 
 import hashlib
@@ -70,7 +71,9 @@ def _digests_file(file: Path) -> Path:
 def features_elsewhere(file: Path, split: PreparedSplit) -> list[Path]:
     """Files that together have the features of all images of a split; none where some image is in none."""
     key, beside = file.stem.rpartition("-")[2], file.parent.parent.parent
-    others = [*file.parent.glob(f"*-{key}.npy"), *beside.glob(f"*/{file.parent.name}/*-{key}.npy")]
+    others = [*file.parent.glob(f"*-{key}.npy")]
+    if split.images is None:  # digests of images in memory are no digests of bytes
+        others += beside.glob(f"*/{file.parent.name}/*-{key}.npy")
     left, needed = np.unique(split.digests), []
     for other in dict.fromkeys(sorted(others)):
         try:

@@ -1,5 +1,6 @@
 """The model under training: a backbone that is made only when it is needed, and a head."""
 
+import copy
 import warnings
 from collections.abc import Callable
 from functools import cached_property
@@ -13,6 +14,7 @@ from sparselabel.config import Query, TrainConfig
 from sparselabel.errors import ConfigError, DataWarning, ResourceError, is_out_of_memory, param
 from sparselabel.models.backbone import (
     NONE,
+    OWN,
     PRETRAINED,
     Backbone,
     frozen_parts,
@@ -47,6 +49,11 @@ class LazyBackbone:
             refuse_without_cells(made, config.backbone, size)
             self.made = made
         return self.made
+
+    def for_another_run(self, config: TrainConfig) -> "LazyBackbone":
+        """One as this is before it is trained: made anew, or a copy of a module of the user's own."""
+        own = self.config.backbone.startswith(f"{OWN}:")
+        return LazyBackbone(config, copy.deepcopy(self.made) if own else None)
 
 
 class Network:

@@ -11,7 +11,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from sparselabel.config import FinetunePhase, Phase, TrainConfig
 from sparselabel.data.loaders import Batch, Loader, epoch_batches
-from sparselabel.errors import ResourceError, RunError, param
+from sparselabel.errors import ConfigError, ResourceError, RunError, param
 from sparselabel.losses.base import Needs
 from sparselabel.models.classifier import HEAD, Output
 from sparselabel.training.callbacks import Hooks
@@ -64,6 +64,10 @@ class Stage:
         if self.hooks.optimizer is None:
             return make_optimizer(self.phase, _groups(self.phase, self.module))
         optimizer = self.hooks.optimizer([one for one in self.module.parameters() if one.requires_grad])
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            kind = type(optimizer).__name__
+            problem = f"{param('optimizer')} must return a torch.optim.Optimizer, not {kind}"
+            raise ConfigError(problem, what="optimizer", value=kind)
         for group in optimizer.param_groups:
             group[MULTIPLE] = group["lr"] / self.phase.lr
         return optimizer

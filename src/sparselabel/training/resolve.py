@@ -144,7 +144,7 @@ def with_boosted_preset(config: TrainConfig) -> TrainConfig:
 def chosen(asked: TrainConfig, config: TrainConfig) -> Iterator[str]:
     """What was chosen in place of what was asked for, in words."""
     if config.method != asked.method:
-        yield f"method {config.method}: what {asked.method} is for these phases and this classifier"
+        yield f"method {config.method}, chosen by {asked.method} for these epochs and this head"
     if config.settings.get("preset") != asked.settings.get("preset"):
         instead = f"preset {config.settings['preset']} instead of {asked.settings['preset']}"
         yield f"{instead}: a boosted head has settings of its own"

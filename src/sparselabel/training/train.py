@@ -2,6 +2,7 @@
 
 import copy
 import os
+import shutil
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -12,11 +13,11 @@ from torch import nn
 from sparselabel.config import AUTO, HeadPhase, Machine, TrainConfig, configure, load
 from sparselabel.data.answers import with_files
 from sparselabel.data.dataset import Dataset, open_prepared
-from sparselabel.errors import ConfigError, nearest, param
+from sparselabel.errors import ConfigError, DataError, nearest, param
 from sparselabel.losses.registry import settings_of
 from sparselabel.models.backbone import NONE, own_backbone
 from sparselabel.run import Run
-from sparselabel.training.callbacks import Callback, Hooks, OptimizerFactory, SchedulerFactory
+from sparselabel.training.callbacks import Callback, OptimizerFactory, SchedulerFactory, checked_hooks
 from sparselabel.training.resolve import resolve
 from sparselabel.training.train_run import train_run
 
@@ -67,25 +68,47 @@ def train(
         ``frozen=True``, ``head={"epochs": 5}``, ``devices=2``, ``workers=4``, ``resume=True``; and the
         settings of the method, as ``expected_positives=2.9``.
     """
+    if not isinstance(data, Dataset | str | os.PathLike):
+        raise DataError(
+            f"data must be a Dataset, or the folder of prepared data, not {type(data).__name__}",
+            "make one, as Dataset.from_arrays(images, labels) or Dataset.from_torch(dataset)",
+            what="data",
+            value=type(data).__name__,
+        )
+    hooks = checked_hooks(callbacks, loggers, optimizer, scheduler)
     prepared = data if isinstance(data, Dataset) else open_prepared(Path(data))
     base = config if isinstance(config, TrainConfig) or config is None else load(TrainConfig, Path(config))
     chosen, machine, handling = configure(settings, base)
     _refuse_unknown(settings, chosen, prepared)
     backbone = None
     if model is not None:
+        for setting in ("backbone", "weights"):
+            if setting in settings:
+                raise ConfigError(
+                    f"{param(setting)} is about timm's networks, and a model of your own is given",
+                    "leave one of them out",
+                    what=setting,
+                    value=settings[setting],
+                )
         backbone, name, gives_logits = own_backbone(
             copy.deepcopy(model), chosen.views.size, len(prepared.classes)
         )
         chosen = replace(chosen, backbone=name, weights=NONE)
         if gives_logits:
             chosen = _without_head(chosen)
+    beside = Path(f"{out}-data")
+    is_new = prepared.temporary is not None and not beside.exists()
     if prepared.temporary is not None:
         _refuse_processes(machine)
-        prepared = prepared.keep(Path(f"{out}-data"), handling.force or handling.resume)
-    files = [answers] if isinstance(answers, str | Path) else answers
-    prepared = with_files(prepared, [Path(file) for file in files])
-    hooks = Hooks(tuple(callbacks), tuple(loggers), optimizer, scheduler)
-    train_run(prepared, chosen, Path(out), machine, handling, backbone=backbone, hooks=hooks)
+        prepared = prepared.keep(beside, handling.force or handling.resume)
+    try:
+        files = [answers] if isinstance(answers, str | Path) else answers
+        prepared = with_files(prepared, [Path(file) for file in files])
+        train_run(prepared, chosen, Path(out), machine, handling, backbone=backbone, hooks=hooks)
+    except BaseException:
+        if is_new and not Run(Path(out)).config_file.exists():  # refused before the run began
+            shutil.rmtree(beside)
+        raise
     return Run(Path(out), prepared if prepared.temporary is not None else None, model)
 
 

@@ -216,7 +216,11 @@ def _begin_locked(
         def train_before(before: TrainConfig, folder: Path) -> None:
             log.say(f"the prior comes from {counted(before.epochs, 'epoch')} in ignore mode")
             resume = Handling(resume=True, quiet=handling.quiet)
-            train_run(data, before, folder, machine, resume, command, f"{title}: prior" if title else "prior")
+            train_run(
+                *(data, before, folder, machine, resume, command),
+                title=f"{title}: prior" if title else "prior",
+                backbone=lazy.for_another_run(before).made,
+            )
 
         take_prior(trainer.method, _prior_of_run(trainer, train_before))
         say_where(trainer.method, machine, log)
@@ -249,7 +253,8 @@ def _prior_of_run(trainer: Trainer, train: Callable[[TrainConfig, Path], object]
         if given == AUTO:
             before = run_before(config)
             train(before, folder)
-            trained = replace(trainer, config=before, run=Run(folder), backbone=LazyBackbone(before))
+            lazy = trainer.backbone.for_another_run(before)
+            trained = replace(trainer, config=before, run=Run(folder), backbone=lazy)
             trained.network.load(load_file(trained.run.model_file))
             phase = [*before.phases][-1]
             prior = column_means(scores_of(_evaluated(trained, phase), trained.loaders, phase, "train"))
