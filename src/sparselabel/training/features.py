@@ -3,8 +3,8 @@
 Pooled ones (N, D) in float32, or those of cells (N, D, h, w) in float16, for methods and heads that look at
 cells. A file is found by everything that decides its content: the images, the backbone and its weights, the
 view, and the engine. Features of the same images that are kept for another split, or beside other prepared
-data in the same folder, are taken from there: labels do not change them. Those of images in memory are of their
-data alone.
+data in the same folder, are taken from there: labels do not change them. Those of images in memory are of
+their data alone.
 """
 
 import hashlib
