@@ -10,24 +10,17 @@ would choose can be said. Half of the settings is for deciding, half for reporti
 the halves share no label set (source, images and annotator), only images.
 """
 
-import argparse
-import csv
 import hashlib
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.estimator import SparseLabelClassifier
-from sparselabel.expected_positives.estimate import estimate_positives
 from sparselabel.metrics.average_precision import average_precision
 
 Array = npt.NDArray[Any]
@@ -53,7 +46,7 @@ class Setting:
 
     @property
     def half(self) -> str:
-        """decide or report: for both backbones and all draws of a label set alike, half of every source's."""
+        """Decide or report: for both backbones and all draws of a label set alike, half of every source's."""
         own = sorted(annotators(self.source), key=lambda name: _hash(f"{self.source}/{name}"))
         return "decide" if own.index(self.annotator) < len(own) / 2 else "report"
 
@@ -143,7 +136,7 @@ def task_of(setting: Setting, folder: Path) -> Task:
 
 
 def mean_ap(scores: Array, labels: Array) -> float:
-    """mAP in percent; unknown is negative."""
+    """MAP in percent; unknown is negative."""
     present = (labels == POSITIVE).any(0)
     positive = (labels[:, present] == POSITIVE).astype(np.int8)
     return 100 * float(np.mean(average_precision(scores[:, present], positive)))

@@ -74,11 +74,20 @@ class Phase:
 
 @dataclass(frozen=True)
 class HeadPhase(Phase):
-    """The head alone, on a frozen backbone. See Phase."""
+    """The head alone, on a frozen backbone. See Phase.
+
+    Parameters
+    ----------
+    standardize
+        On stored features, a linear head sees each with mean 0 and the same variance, and starts from weights
+        0 and the share of images that each class is annotated in. Without: features as they are and random
+        weights, as in the papers.
+    """
 
     called: ClassVar[str] = "head"
 
     epochs: int = 25
+    standardize: bool = True
 
 
 @dataclass(frozen=True)

@@ -167,6 +167,11 @@ def pools_first(config: TrainConfig) -> bool:
     return config.classifier == "linear" and config.boost is None
 
 
+def standardizes(config: TrainConfig) -> bool:
+    """Whether the head is trained on standardized features: pooled ones that are stored."""
+    return config.head.standardize and config.frozen and pools_first(config) and not stores_cells(config)
+
+
 def refuse_early(config: TrainConfig, data: Dataset, needs: Needs) -> None:
     """Raise where the method, the data and the model do not go together."""
     name = config.method
