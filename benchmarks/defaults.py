@@ -1,27 +1,44 @@
-"""Which method and which recipe generalize on frozen features (docs/results.md, results/defaults.csv).
+"""Which recipe and which method generalize on frozen features (docs/results.md, results/frozen-defaults.csv).
 
-    python -m benchmarks.defaults FOLDER --out FILE [--candidates an pu ...] [--part 0 --parts 2]
+    python -m benchmarks.defaults FOLDER --out FILE [--sources voc-2000 ...]
+    python -m benchmarks.defaults --table FILE ...
 
-FOLDER has NAME.npz and the features NAME-dino.npy and NAME-mbv2.npy, as for ``benchmarks.expected_suite``, for
-NAME coco, voc, scenes and scenes-dense. A setting is a source with a number of training images, a backbone, an
-annotator who hides labels, and a draw of them. Everything is trained as users train it, by
-``SparseLabelClassifier``; a fifth of the images is held out with labels as sparse as the others, so that what they
-would choose can be said. Half of the settings is for deciding, half for reporting, by a hash of their names:
-the halves share no label set (source, images and annotator), only images.
+FOLDER has, for NAME coco, voc, scenes and scenes-dense, NAME.npz with arrays (N, L) ``truth`` and, except for
+COCO, ``area`` (of each class's largest object, as a share of the image), and the images' features
+NAME-dino.npy and NAME-mbv2.npy (N, D). A setting is a source with a number of images, an annotator who hides
+labels, a backbone, and a draw. Candidates are trained by ``train_run``, as users train them. Nothing is fully
+labeled: the epoch is chosen on a fifth of the images, whose labels are as sparse as the others'.
+
+Half of every source's label sets are for deciding, half for reporting, by a hash of their names.
 """
 
+import argparse
+import csv
 import hashlib
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.metrics.average_precision import average_precision
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, TrainConfig
+from sparselabel.config import Setting as Value
+from sparselabel.data.dataset import Dataset, PreparedSplit
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
+from sparselabel.data.spatial_labels import SpatialLabels
+from sparselabel.expected_positives.class_counts import ClassCounts
+from sparselabel.training.checkpoint import TrainingState
+from sparselabel.training.estimate_positives import new_counts
+from sparselabel.training.phase_loaders import PhaseLoaders
+from sparselabel.training.train_run import train_run
+from sparselabel.training.trainer import Trainer
+from sparselabel.training.validate import scores_of, validate
 
 Array = npt.NDArray[Any]
 SOURCES = {  # training images with sparse labels, a fifth of which are held out; test images
@@ -31,6 +48,21 @@ SOURCES = {  # training images with sparse labels, a fifth of which are held out
     "scenes-800": ("scenes", 800, 800),
     "scenes-dense-800": ("scenes-dense", 800, 800),
 }
+RAW = HeadPhase(raw_features=True)
+LIKELIHOOD: dict[str, Value] = {"unknown_weight": 1.0, "entropy_weight": 0.0, "margin": 0.3}
+CANDIDATES = {
+    "an, raw": TrainConfig(method="an", head=RAW),
+    "gr, raw": TrainConfig(method="gr", head=RAW),
+    "pu, raw": TrainConfig(method="pu", head=RAW),
+    "bce, raw": TrainConfig(method="bce", head=RAW),
+    "an": TrainConfig(method="an"),
+    "wan": TrainConfig(method="wan"),
+    "gr": TrainConfig(method="gr"),
+    "pu": TrainConfig(method="pu"),
+    "pu, w 1, α 0, κ .3": TrainConfig(method="pu", settings=LIKELIHOOD),
+    "iun": TrainConfig(method="iun"),
+    "bce": TrainConfig(method="bce"),
+}
 BACKBONES = "dino", "mbv2"
 ANNOTATORS = "one", "largest", "frequent", "kept-40", "kept-75", "names"
 HELD_OUT = 0.2
@@ -39,6 +71,8 @@ SALT = 275
 
 @dataclass(frozen=True)
 class Setting:
+    """A label set, a backbone and a draw."""
+
     source: str
     backbone: str
     annotator: str
@@ -99,44 +133,144 @@ def annotate(annotator: str, truth: Array, area: Array | None, random: np.random
     return np.asarray(named)
 
 
-@dataclass(frozen=True)
-class Task:
-    """Features and labels of a setting; ``train``, ``held`` and ``test`` are rows."""
-
-    features: Array
-    truth: Array
-    observed: Array
-    train: Array
-    held: Array
-    test: Array
-
-
-def task_of(setting: Setting, folder: Path) -> Task:
+def data_of(setting: Setting, source: Path, folder: Path) -> tuple[Dataset, dict[str, torch.Tensor]]:
+    """Prepared data without images, and the features of its splits."""
     name, images, tests = SOURCES[setting.source]
-    source = np.load(folder / f"{name}.npz")
-    truth = source["truth"] == 1
-    area = None if name == "coco" else source["area"].astype(np.float32)
-    order = np.random.default_rng(0).permutation(len(truth))
+    arrays = np.load(source / f"{name}.npz")
+    order = np.random.default_rng(0).permutation(len(arrays["truth"]))
     rows = np.concatenate([order[:images], order[-tests:]])
+    truth = arrays["truth"][rows] == 1
+    area = None if name == "coco" else arrays["area"][rows].astype(np.float32)
     seed = zlib.crc32(f"{setting.source}/{setting.annotator}/{setting.draw}".encode())
-    named = annotate(
-        setting.annotator, truth[rows], None if area is None else area[rows], np.random.default_rng(seed)
+    named = annotate(setting.annotator, truth, area, np.random.default_rng(seed))
+    complete = np.where(truth, POSITIVE, NEGATIVE).astype(np.int8)
+    sparse = np.where(named, POSITIVE, UNKNOWN).astype(np.int8)
+    features = torch.from_numpy(
+        np.asarray(np.load(source / f"{name}-{setting.backbone}.npy", mmap_mode="r")[rows], np.float32)
     )
-    features = np.load(folder / f"{name}-{setting.backbone}.npy", mmap_mode="r")
-    own = np.arange(len(rows))
+    classes = tuple(f"class {number}" for number in range(truth.shape[1]))
     first = round(images * (1 - HELD_OUT))
-    return Task(
-        np.asarray(features[rows], np.float32),
-        np.where(truth[rows], POSITIVE, NEGATIVE).astype(np.int8),
-        np.where(named, POSITIVE, UNKNOWN).astype(np.int8),
-        own[:first],
-        own[first:images],
-        own[images:],
-    )
+    splits, inputs = {}, {}
+    for split, part in (
+        ("train", slice(0, first)),
+        ("val", slice(first, images)),
+        ("test", slice(images, None)),
+    ):
+        ids = np.array([f"{split}-{number}" for number in range(len(truth[part]))])
+        splits[split] = PreparedSplit(
+            name=split,
+            root=folder,
+            paths=ids,
+            truth=LabelTable(ids, classes, sparse[part] if split == "val" else complete[part]),
+            observed=LabelTable(ids, classes, complete[part] if split == "test" else sparse[part]),
+            spatial_labels=SpatialLabels.none(),
+            digests=np.arange(len(ids)).astype(np.uint64),
+            digest=split,
+        )
+        inputs[split] = features[part]
+    return Dataset(folder, setting.source, classes, splits), inputs
 
 
-def mean_ap(scores: Array, labels: Array) -> float:
-    """MAP in percent; unknown is negative."""
-    present = (labels == POSITIVE).any(0)
-    positive = (labels[:, present] == POSITIVE).astype(np.int8)
-    return 100 * float(np.mean(average_precision(scores[:, present], positive)))
+def measured(trainer: Trainer, state: TrainingState) -> dict[str, Any]:
+    """In place of the end of a run, which would save a model with its backbone."""
+    trainer.load_best(state)
+    figures: dict[str, Any] = {"epoch": state.best_epoch}
+    for split in ("val", "test"):
+        scores = scores_of(trainer.network.head, trainer.loaders, "head", split)
+        value = validate(scores.numpy(), trainer.data.split(split).observed)["value"]
+        figures[split] = round(100 * value, 2)
+    return figures
+
+
+def run(setting: Setting, source: Path) -> Iterator[dict[str, Any]]:
+    """The figures of every candidate."""
+    counts: list[ClassCounts | None] = []
+
+    def counted_once(loaders: PhaseLoaders) -> ClassCounts | None:
+        if "expected_positives" not in loaders.config.settings:
+            return None
+        if not counts:
+            counts.append(new_counts(loaders))
+        return counts[0]
+
+    with TemporaryDirectory() as name:
+        data, features = data_of(setting, source, Path(name))
+        for number, (candidate, own) in enumerate(CANDIDATES.items()):
+            config = replace(own, frozen=True, finetune=FinetunePhase(epochs=0), watch=0)
+            with (
+                patch.object(PhaseLoaders, "_features_of", lambda self, split, cells: features[split]),
+                patch.object(PhaseLoaders, "check", lambda self, network: None),
+                patch("sparselabel.training.train_run.new_counts", counted_once),
+                patch("sparselabel.training.train_run.finish", measured),
+            ):
+                figures = train_run(
+                    data,
+                    config,
+                    Path(name) / str(number),
+                    Machine(accelerator="cpu", workers=0),
+                    Handling(quiet=True),
+                )
+            yield vars(setting) | {"half": setting.half, "candidate": candidate} | figures
+
+
+def table(files: list[Path]) -> None:
+    """Mean test mAP by half, and the difference from an with its 95 % interval over settings."""
+    rows = [row for file in files for row in csv.DictReader(file.open())]
+    for half in ("decide", "report"):
+        by_setting: dict[tuple[str, ...], dict[str, float]] = {}
+        for row in rows:
+            if row["half"] == half:
+                key = (row["source"], row["annotator"], row["backbone"], row["draw"])
+                by_setting.setdefault(key, {})[row["candidate"]] = float(row["test"])
+        whole = [found for found in by_setting.values() if len(found) == len(CANDIDATES)]
+        print(f"{half}: {len(whole)} settings")
+        values = {name: np.array([found[name] for found in whole]) for name in CANDIDATES}
+        random = np.random.default_rng(0)
+        draws = random.integers(0, len(whole), (10_000, len(whole)))
+        for name, maps in values.items():
+            over = maps - values["an"]
+            low, high = np.quantile(over[draws].mean(1), (0.025, 0.975))
+            share = [
+                100 * (maps - zero)[draws].mean(1) / (values["bce"] - zero)[draws].mean(1)
+                for zero in (values["an"], values["an, raw"])
+            ]
+            shares = " ".join(
+                f"{part.mean():.0f} ({np.quantile(part, 0.025):.0f} to {np.quantile(part, 0.975):.0f})"
+                for part in share
+            )
+            print(
+                f"  {name:20s} {maps.mean():.2f}  over an {over.mean():+.2f} ({low:+.2f} to {high:+.2f}), "
+                f"worst {over.min():+.1f}, of the gap % {shares}"
+            )
+
+
+def main() -> None:
+    """Measure, or show what was measured."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--sources", nargs="+", default=[*SOURCES])
+    parser.add_argument("--draws", type=int, default=1)
+    parser.add_argument("--table", type=Path, nargs="+")
+    given = parser.parse_args()
+    if given.table:
+        table(given.table)
+        return
+    torch.set_num_threads(1)
+    with given.out.open("a", newline="") as file:
+        writer = None
+        for setting in settings(given.draws):
+            if setting.source not in given.sources:
+                continue
+            for row in run(setting, given.folder):
+                if writer is None:
+                    writer = csv.DictWriter(file, [*row])
+                    if not file.tell():
+                        writer.writeheader()
+                writer.writerow(row)
+            file.flush()
+            print(setting, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -78,16 +78,16 @@ class HeadPhase(Phase):
 
     Parameters
     ----------
-    standardize
-        On stored features, a linear head sees each with mean 0 and the same variance, and starts from weights
-        0 and the share of images that each class is annotated in. Without: features as they are and random
-        weights, as in the papers.
+    raw_features
+        On stored features, see them as they are and start from random weights, as in the papers. Default: a
+        linear head sees each feature with mean 0 and the same variance, and starts from weights 0 and the
+        share of images that each class is annotated in.
     """
 
     called: ClassVar[str] = "head"
 
     epochs: int = 25
-    standardize: bool = True
+    raw_features: bool = False
 
 
 @dataclass(frozen=True)

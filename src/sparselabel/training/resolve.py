@@ -169,7 +169,7 @@ def pools_first(config: TrainConfig) -> bool:
 
 def standardizes(config: TrainConfig) -> bool:
     """Whether the head is trained on standardized features: pooled ones that are stored."""
-    return config.head.standardize and config.frozen and pools_first(config) and not stores_cells(config)
+    return config.frozen and not config.head.raw_features and pools_first(config) and not stores_cells(config)
 
 
 def refuse_early(config: TrainConfig, data: Dataset, needs: Needs) -> None:
