@@ -84,6 +84,10 @@ class LinearHead(Head):
         self.linear.weight.zero_()
         self.linear.bias.copy_(torch.logit(positive_share))
 
+    def standardized(self, features: Tensor) -> Tensor:
+        """(N, D) Pooled features as the layer sees them."""
+        return (features - self.center) / self.scale
+
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
         """From cell features (B, D, h, w), or pooled ones (B, D), which have no maps."""
         if self.boost is not None and features.ndim == 2:
@@ -100,7 +104,7 @@ class LinearHead(Head):
                 cells = boosted(cells, self.boost)
             return Output(cells.mean(dim=(2, 3)), cells if maps else None, features)
         pooled = features.mean(dim=(2, 3)) if features.ndim == 4 else features
-        return Output(self.linear((pooled - self.center) / self.scale), None, features)
+        return Output(self.linear(self.standardized(pooled)), None, features)
 
 
 class LogitsHead(Head):
