@@ -1,6 +1,6 @@
 """Which recipe and which method generalize on frozen features (docs/results.md, results/frozen-defaults.csv).
 
-    python -m benchmarks.defaults FOLDER --out FILE [--sources voc-2000 ...]
+    python -m benchmarks.defaults FOLDER --out FILE [--sources voc-2000 ...] [--annotators one ...]
     python -m benchmarks.defaults --table FILE ...
 
 FOLDER has, for NAME coco, voc, scenes and scenes-dense, NAME.npz with arrays (N, L) ``truth`` and, except for
@@ -250,6 +250,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--sources", nargs="+", default=[*SOURCES])
+    parser.add_argument("--annotators", nargs="+", default=ANNOTATORS)
     parser.add_argument("--draws", type=int, default=1)
     parser.add_argument("--table", type=Path, nargs="+")
     given = parser.parse_args()
@@ -260,7 +261,7 @@ def main() -> None:
     with given.out.open("a", newline="") as file:
         writer = None
         for setting in settings(given.draws):
-            if setting.source not in given.sources:
+            if setting.source not in given.sources or setting.annotator not in given.annotators:
                 continue
             for row in run(setting, given.folder):
                 if writer is None:

@@ -79,9 +79,9 @@ class HeadPhase(Phase):
     Parameters
     ----------
     raw_features
-        On stored features, see them as they are and start from random weights, as in the papers. Default: a
-        linear head sees each feature with mean 0 and the same variance, and starts from weights 0 and the
-        share of images that each class is annotated in.
+        On stored features, see them as they are and start from random weights, as in the papers. Default:
+        where nothing is fine-tuned, a linear head sees each feature with mean 0 and the same variance, and
+        starts from weights 0 and the share of images that each class is annotated in.
     """
 
     called: ClassVar[str] = "head"

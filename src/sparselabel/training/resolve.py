@@ -168,8 +168,9 @@ def pools_first(config: TrainConfig) -> bool:
 
 
 def standardizes(config: TrainConfig) -> bool:
-    """Whether the head is trained on standardized features: pooled ones that are stored."""
-    return config.frozen and not config.head.raw_features and pools_first(config) and not stores_cells(config)
+    """Whether the head sees standardized features: pooled ones that are stored, and that stay as they are."""
+    alone = config.frozen and not config.finetune.epochs and not config.head.raw_features
+    return alone and pools_first(config) and not stores_cells(config)
 
 
 def refuse_early(config: TrainConfig, data: Dataset, needs: Needs) -> None:
