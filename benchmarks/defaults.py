@@ -214,7 +214,7 @@ def run(setting: Setting, source: Path) -> Iterator[dict[str, Any]]:
 
 
 def table(files: list[Path]) -> None:
-    """Mean test mAP by half, and the difference from an with its 95 % interval over settings."""
+    """Mean test mAP by half, with 95 % intervals over label sets; both backbones of one go together."""
     rows = [row for file in files for row in csv.DictReader(file.open())]
     for half in ("decide", "report"):
         by_setting: dict[tuple[str, ...], dict[str, float]] = {}
@@ -222,25 +222,27 @@ def table(files: list[Path]) -> None:
             if row["half"] == half:
                 key = (row["source"], row["annotator"], row["backbone"], row["draw"])
                 by_setting.setdefault(key, {})[row["candidate"]] = float(row["test"])
-        whole = [found for found in by_setting.values() if len(found) == len(CANDIDATES)]
-        print(f"{half}: {len(whole)} settings")
-        values = {name: np.array([found[name] for found in whole]) for name in CANDIDATES}
-        random = np.random.default_rng(0)
-        draws = random.integers(0, len(whole), (10_000, len(whole)))
+        whole = {key: found for key, found in by_setting.items() if len(found) == len(CANDIDATES)}
+        label_sets = sorted({key[:2] for key in whole})
+        member = np.array([[key[:2] == one for key in whole] for one in label_sets], dtype=float)
+        values = {name: np.array([found[name] for found in whole.values()]) for name in CANDIDATES}
+        draws = np.random.default_rng(0).integers(0, len(label_sets), (10_000, len(label_sets)))
+        weights = member[draws].sum(1)  # (draws, settings): how often each is in
+
+        def interval(above: Array, of: Array | None = None, weights: Array = weights) -> str:
+            below = weights.sum(1) if of is None else weights @ of
+            low, high = np.quantile(weights @ above / below, (0.025, 0.975))
+            mean = above.sum() / (len(above) if of is None else of.sum())
+            return f"{mean:+.2f} ({low:+.2f} to {high:+.2f})"
+
+        print(f"{half}: {len(label_sets)} label sets, {len(whole)} settings")
         for name, maps in values.items():
-            over = maps - values["an"]
-            low, high = np.quantile(over[draws].mean(1), (0.025, 0.975))
-            share = [
-                100 * (maps - zero)[draws].mean(1) / (values["bce"] - zero)[draws].mean(1)
-                for zero in (values["an"], values["an, raw"])
-            ]
-            shares = " ".join(
-                f"{part.mean():.0f} ({np.quantile(part, 0.025):.0f} to {np.quantile(part, 0.975):.0f})"
-                for part in share
-            )
+            over, gap = maps - values["an"], values["bce"] - values["an"]
+            over_raw, gap_raw = maps - values["an, raw"], values["bce"] - values["an, raw"]
             print(
-                f"  {name:20s} {maps.mean():.2f}  over an {over.mean():+.2f} ({low:+.2f} to {high:+.2f}), "
-                f"worst {over.min():+.1f}, of the gap % {shares}"
+                f"  {name:20s} {maps.mean():.2f}; over an {interval(over)}, at worst {over.min():+.2f}; over "
+                f"pu raw {interval(maps - values['pu, raw'])}; share of the gap {interval(over, gap)}, "
+                f"from an raw {interval(over_raw, gap_raw)}"
             )
 
 

@@ -1,6 +1,6 @@
 """``SparseLabelClassifier``: scikit-learn's estimator, for features one already has and labels with unknowns.
 
-    probe = SparseLabelClassifier("pu").fit(X, Y)
+    probe = SparseLabelClassifier().fit(X, Y)
     probe.predict_proba(X_new)
 
 A linear layer on standardized features, trained with ``SparseLoss`` in shuffled batches. Some rows are held
@@ -110,7 +110,7 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def __init__(
         self,
-        method: str = "pu",
+        method: str = "gr",
         *,
         expected_positives: float | str | None = None,
         epochs: int | None = None,

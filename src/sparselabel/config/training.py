@@ -217,7 +217,8 @@ class TrainConfig:
     Parameters
     ----------
     method
-        How unknown labels are read (`sparselabel methods`); auto is pu, or pu+scl with fine-tuning.
+        How unknown labels are read (`sparselabel methods`); auto is gr on stored
+        features (pu where K is given), pu+scl with fine-tuning, else pu.
     settings
         Settings of the method, which `sparselabel methods METHOD` lists. expected-positives is K: a number,
         a file of `sparselabel expect`, or auto, which estimates it; default: counted in fully labeled
