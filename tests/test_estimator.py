@@ -300,7 +300,7 @@ def with_value(array: Array, value: float) -> Array:
 )
 def test_data_that_is_refused(features: Array, labels: Any, what: str | None, words: str) -> None:
     with pytest.raises(DataError, match=words) as error:
-        SparseLabelClassifier().fit(features, labels)
+        SparseLabelClassifier("pu").fit(features, labels)
     assert error.value.what == what
 
 

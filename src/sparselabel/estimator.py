@@ -1,6 +1,6 @@
 """``SparseLabelClassifier``: scikit-learn's estimator, for features one already has and labels with unknowns.
 
-    probe = SparseLabelClassifier("pu").fit(X, Y)
+    probe = SparseLabelClassifier().fit(X, Y)
     probe.predict_proba(X_new)
 
 A linear layer on standardized features, trained with ``SparseLoss`` in shuffled batches. Some rows are held
@@ -34,6 +34,7 @@ from sparselabel.metrics.average_precision import mean_average_precision, precis
 from sparselabel.metrics.calibration import LIMIT, calibrate
 from sparselabel.metrics.class_prevalence import PrevalenceSource, estimate_prevalence
 from sparselabel.metrics.thresholds import f1_thresholds
+from sparselabel.models.classifier import standard_deviation_and_mean
 
 Features = npt.NDArray[np.floating[Any]]
 
@@ -48,7 +49,6 @@ MOST_HELD_OUT = 2_000_000
 """Labels, known or not, that calibration looks at: more rows than that make are not held out."""
 WARM_UP = 0.1
 """The share of steps in which the learning rate rises; then it falls along half a cosine."""
-SMALLEST_SCALE = 1e-6  # a feature that varies less is constant
 
 
 class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -110,7 +110,7 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def __init__(
         self,
-        method: str = "pu",
+        method: str = "gr",
         *,
         expected_positives: float | str | None = None,
         epochs: int | None = None,
@@ -339,7 +339,9 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """Set ``coef_`` and ``intercept_``."""
         device = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
         inputs = torch.from_numpy(np.array(features[rows], dtype=np.float32))
-        mean, scale = _standard(inputs) if self.standardize else (torch.zeros(1), torch.ones(1))
+        scale, mean = (
+            standard_deviation_and_mean(inputs) if self.standardize else (torch.ones(1), torch.zeros(1))
+        )
         inputs.sub_(mean).div_(scale)
         observed = labels[rows]
         steps = -(-len(rows) // self.batch_size)
@@ -452,13 +454,6 @@ def _some(rows: Indices, classes: int, random: np.random.RandomState) -> Indices
     """At most as many rows as calibration looks at."""
     most = max(FEWEST_HELD_OUT, MOST_HELD_OUT // classes)
     return rows if len(rows) <= most else np.sort(random.permutation(rows)[:most])
-
-
-def _standard(inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """(D,) Mean and standard deviation; 1 for a feature that is constant."""
-    scale, mean = torch.std_mean(inputs, dim=0, correction=0)
-    constant = scale <= SMALLEST_SCALE * (mean.abs() + SMALLEST_SCALE)
-    return mean, torch.where(constant, 1.0, scale)
 
 
 def _head(width: int, observed: Labels) -> nn.Linear:

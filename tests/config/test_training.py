@@ -96,7 +96,7 @@ CHANGED = TrainConfig(
     views=Views(
         size=96, geometry="imagenet", smallest_crop=0.9, flip=0.0, rand_augment=2, magnitude=8, cutout=0.5
     ),
-    head=HeadPhase(**PHASE),
+    head=HeadPhase(raw_features=True, **PHASE),
     finetune=FinetunePhase(
         **PHASE, grad_checkpointing=True, frozen_norm=True, frozen_stages=2, head_rate=10.0
     ),

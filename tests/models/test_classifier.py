@@ -110,3 +110,25 @@ def test_a_boosted_head_never_pools_first(backbone: Backbone) -> None:
         ConfigError, match="multiplies the logits of cells, which pooled features do not have"
     ):
         model.head(torch.zeros(2, backbone.width))
+
+
+def test_a_standardized_head_begins_with_the_shares_and_gives_maps_that_agree() -> None:
+    generator = torch.Generator().manual_seed(0)
+    features = 5 + 3 * torch.randn(200, 4, generator=generator)
+    features[:, 3] = 7.0  # constant
+    head = LinearHead(4, 2)
+    head.standardize(features, torch.tensor([0.25, 0.5]))
+    torch.testing.assert_close(
+        torch.sigmoid(head(features).logits), torch.tensor([[0.25, 0.5]]).expand(200, 2)
+    )
+    seen = head.standardized(features)
+    torch.testing.assert_close(seen.mean(0), torch.zeros(4), atol=1e-4, rtol=0)
+    torch.testing.assert_close(seen.std(0, correction=0), torch.tensor([25.0, 25.0, 25.0, 0.0]))  # 100 / D
+    with torch.no_grad():
+        head.linear.weight.copy_(torch.randn(2, 4, generator=generator))
+    cells = 5 + 3 * torch.randn(3, 4, 2, 2, generator=generator)
+    output = head(cells, maps=True)
+    torch.testing.assert_close(output.logits, head(cells).logits, atol=1e-3, rtol=1e-4)
+    again = LinearHead(4, 2)
+    again.load_state_dict(head.state_dict())
+    torch.testing.assert_close(again(features).logits, head(features).logits)

@@ -103,7 +103,8 @@ def test_auto_is_the_mean_score_of_a_run_in_ignore_mode(marked: Dataset, tmp_pat
     weights = load_file(tmp_path / "alone" / "model.safetensors")
     trainer = make_trainer(marked, run_before(given), tmp_path / "s")
     features = trainer.loaders.features("train")
-    scores = torch.sigmoid(features @ weights["head.linear.weight"].T + weights["head.linear.bias"])
+    seen = (features - weights["head.center"]) / weights["head.scale"]
+    scores = torch.sigmoid(seen @ weights["head.linear.weight"].T + weights["head.linear.bias"])
     assert list(kept) == list(marked.classes)
     assert list(kept.values()) == pytest.approx(scores.double().mean(dim=0).tolist(), abs=1e-6)
     assert not (tmp_path / "run" / "prior").exists()

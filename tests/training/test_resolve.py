@@ -19,7 +19,8 @@ ALL, ALONE = FinetunePhase(epochs=2, batch_size=16), FinetunePhase(epochs=0)
     ("config", "method"),
     [
         (TrainConfig(), "pu"),
-        (TrainConfig(frozen=True), "pu"),
+        (TrainConfig(frozen=True), "gr"),
+        (TrainConfig(frozen=True, head=HeadPhase(raw_features=True)), "pu"),
         (TrainConfig(finetune=ALL), "pu+scl"),
         (TrainConfig(head=HeadPhase(epochs=0), finetune=ALL), "pu+scl"),
         (TrainConfig(finetune=ALL, frozen=True), "pu+scl"),
@@ -48,6 +49,14 @@ def test_auto_is_never_refused(small: Dataset, classifier: str, frozen: bool, ge
         classifier != "query2label" and not (frozen and geometry == "imagenet")
     )
     assert not resolve(small, replace(everything, finetune=ALONE)).needs.maps
+
+
+def test_auto_has_a_use_for_k_that_is_given() -> None:
+    given = with_chosen_method(TrainConfig(frozen=True, settings={"expected_positives": 2.0, "margin": 0.1}))
+    assert given.method == "pu"
+    wanted = {"unknown_weight": 1.0, "entropy_weight": 0.0, "margin": 0.1, "expected_positives": 2.0}
+    assert given.settings == wanted
+    assert with_chosen_method(TrainConfig(frozen=True, settings={"belief_slope": 3.0})).method == "gr"
 
 
 @pytest.mark.parametrize(("finetune", "method"), [(ALL, "pu+scl"), (ALONE, "pu")])

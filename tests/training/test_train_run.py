@@ -71,6 +71,7 @@ def test_frozen_training_equals_training_the_head_on_whole_images(small: Dataset
     from sparselabel.config import Views
 
     alone: dict[str, Any] = {
+        "head": replace(tiny().head, raw_features=True),
         "finetune": FinetunePhase(epochs=0),
         "views": Views(size=32, smallest_crop=1.0, flip=0.0),
     }

@@ -51,7 +51,9 @@ def first_stage(
     base: TrainConfig, choose: Sequence[Varied], out: Path
 ) -> tuple[TrainConfig, list[Varied], Path]:
     """Configuration, choices and folder of the runs that train the head alone."""
-    head_alone = replace(base, finetune=replace(base.finetune, epochs=0))
+    # Alone it would see standardized features, and this is the head that will be fine-tuned.
+    raw = replace(base.head, raw_features=True)
+    head_alone = replace(base, head=raw, finetune=replace(base.finetune, epochs=0))
     return head_alone, [setting for setting in choose if not _of_finetuning(setting)], out / FOLDER
 
 

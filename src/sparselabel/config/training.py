@@ -74,11 +74,20 @@ class Phase:
 
 @dataclass(frozen=True)
 class HeadPhase(Phase):
-    """The head alone, on a frozen backbone. See Phase."""
+    """The head alone, on a frozen backbone. See Phase.
+
+    Parameters
+    ----------
+    raw_features
+        On stored features, see them as they are and start from random weights, as in the papers. Default:
+        where nothing is fine-tuned, a linear head sees each feature with mean 0 and the same variance, and
+        starts from weights 0 and the share of images that each class is annotated in.
+    """
 
     called: ClassVar[str] = "head"
 
     epochs: int = 25
+    raw_features: bool = False
 
 
 @dataclass(frozen=True)
@@ -208,7 +217,8 @@ class TrainConfig:
     Parameters
     ----------
     method
-        How unknown labels are read (`sparselabel methods`); auto is pu, or pu+scl with fine-tuning.
+        How unknown labels are read (`sparselabel methods`); auto is gr on stored
+        features (pu where K is given), pu+scl with fine-tuning, else pu.
     settings
         Settings of the method, which `sparselabel methods METHOD` lists. expected-positives is K: a number,
         a file of `sparselabel expect`, or auto, which estimates it; default: counted in fully labeled

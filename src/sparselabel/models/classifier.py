@@ -34,6 +34,9 @@ class Output(NamedTuple):
 
 
 HEAD = "head."  # prefix of the head's weights in a classifier's state dict
+LOGIT_STEP = 100
+"""A step of Adam on D standardized features moves a logit by up to about so many times the learning rate."""
+SMALLEST_DEVIATION = 1e-6  # a feature that varies less is constant
 
 
 class Head(nn.Module):
@@ -54,12 +57,36 @@ class LinearHead(Head):
     With ``boost``, cell logits above 0 are multiplied by it before the mean, in training and in evaluation:
     BoostLU (Kim et al. 2023, Bridging the Gap between Model Explanations in Partially Annotated Multi-label
     Classification), which uses 5.
+
+    The layer sees features less ``center``, divided by ``scale``: 0 and 1, until ``standardize`` is called.
     """
+
+    center: Tensor
+    scale: Tensor
 
     def __init__(self, width: int, classes: int, boost: float | None = None) -> None:
         super().__init__()
         self.linear = nn.Linear(width, classes)
         self.boost = boost
+        self.register_buffer("center", torch.zeros(width))
+        self.register_buffer("scale", torch.ones(width))
+
+    @torch.no_grad()
+    def standardize(self, features: Tensor, positive_share: Tensor) -> None:
+        """Begin with the share of positives of every class (L,), and see features as varied as these (N, D).
+
+        Random weights would be noise that features of little variance never unlearn. A step of Adam moves
+        a logit by up to the sum of the features times the rate: divided by D, a rate means the same for any.
+        """
+        deviation, mean = standard_deviation_and_mean(features)
+        self.center.copy_(mean)
+        self.scale.copy_(deviation * (features.shape[1] / LOGIT_STEP))
+        self.linear.weight.zero_()
+        self.linear.bias.copy_(torch.logit(positive_share))
+
+    def standardized(self, features: Tensor) -> Tensor:
+        """(N, D) Pooled features as the layer sees them."""
+        return (features - self.center) / self.scale
 
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
         """From cell features (B, D, h, w), or pooled ones (B, D), which have no maps."""
@@ -70,12 +97,14 @@ class LinearHead(Head):
                 f"leave {param('boost')} out",
             )
         if maps or self.boost is not None:
-            cells = F.conv2d(features, self.linear.weight[:, :, None, None], self.linear.bias)
+            weight = self.linear.weight / self.scale
+            bias = self.linear.bias - weight @ self.center
+            cells = F.conv2d(features, weight[:, :, None, None], bias)
             if self.boost is not None:
                 cells = boosted(cells, self.boost)
             return Output(cells.mean(dim=(2, 3)), cells if maps else None, features)
         pooled = features.mean(dim=(2, 3)) if features.ndim == 4 else features
-        return Output(self.linear(pooled), None, features)
+        return Output(self.linear(self.standardized(pooled)), None, features)
 
 
 class LogitsHead(Head):
@@ -87,6 +116,13 @@ class LogitsHead(Head):
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
         """From logits (B, L, 1, 1)."""
         return Output(features[:, :, 0, 0], features if maps else None)
+
+
+def standard_deviation_and_mean(features: Tensor) -> tuple[Tensor, Tensor]:
+    """(D,) Both, of features (N, D); a feature that is constant has the deviation 1."""
+    deviation, mean = torch.std_mean(features, dim=0, correction=0)
+    constant = deviation <= SMALLEST_DEVIATION * (mean.abs() + SMALLEST_DEVIATION)
+    return torch.where(constant, 1.0, deviation), mean
 
 
 def boosted(cells: Tensor, boost: float) -> Tensor:

@@ -22,7 +22,7 @@ from sparselabel.models.backbone import (
     make_backbone,
     refuse_without_cells,
 )
-from sparselabel.models.classifier import HEAD, Classifier, Head
+from sparselabel.models.classifier import HEAD, Classifier, Head, LinearHead
 from sparselabel.models.heads import check_head, make_head
 from sparselabel.models.query2label import released_head
 from sparselabel.models.weights import is_released, read_tensors
@@ -60,6 +60,7 @@ class Network:
     """Backbone, head and both together, each made when it is first asked for.
 
     ``feature_width`` tells the number of stored features, so that a head on them needs no backbone.
+    ``standardize`` is called with a linear head that is new.
     """
 
     def __init__(
@@ -68,9 +69,11 @@ class Network:
         classes: int,
         backbone: LazyBackbone | None = None,
         feature_width: Callable[[], int] | None = None,
+        standardize: Callable[[LinearHead], None] | None = None,
     ) -> None:
         self.config, self.classes = config, classes
         self._backbone, self._feature_width = backbone or LazyBackbone(config), feature_width
+        self._standardize = standardize
 
     @property
     def backbone(self) -> Backbone:
@@ -88,12 +91,15 @@ class Network:
                 return self._released_head(tensors, width)
         config = self.config
         try:
-            return make_head(config.classifier, width, self.classes, config.boost, config.query)
+            head = make_head(config.classifier, width, self.classes, config.boost, config.query)
         except (MemoryError, RuntimeError) as error:
             if config.query.width is None or not is_out_of_memory(error):
                 raise
             problem = f"a head of {param('query.width', config.query.width)} needs more memory than there is"
             raise ResourceError(problem, "give a smaller one", "leave it out") from error
+        if self._standardize is not None and isinstance(head, LinearHead):
+            self._standardize(head)
+        return head
 
     def _released_head(self, tensors: dict[str, Tensor], width: int) -> Head:
         if self.config.query != Query():

@@ -23,9 +23,12 @@ from sparselabel.models.backbone import NONE, OWN, PRETRAINED
 from sparselabel.models.weights import require_weights_file
 from sparselabel.training.class_prior import read_prior
 
-DEFAULT, DEFAULT_WITH_MAPS = "pu", "pu+scl"
-"""What somebody who knows nothing should take (docs/results.md). On features that stay: the best on average
-over the kinds of labels that we measured; where everything is trained: the best with one positive label."""
+DEFAULT, DEFAULT_STANDARDIZED, DEFAULT_WITH_MAPS = "pu", "gr", "pu+scl"
+"""What somebody who knows nothing should take (docs/results.md). On standardized features: the best on
+average over the kinds of labels that we measured, and not below an; where everything is trained: the best
+with one positive label."""
+LIKELIHOOD: dict[str, Setting] = {"unknown_weight": 1.0, "entropy_weight": 0.0, "margin": 0.3}
+"""Settings of pu on standardized features, for somebody who tells K: its own were found on raw ones."""
 BOOSTED = "boostlu"  # the preset of a boosted head, whatever the data set
 
 
@@ -128,6 +131,12 @@ def with_chosen_method(config: TrainConfig) -> TrainConfig:
     """
     if config.method != AUTO:
         return config
+    if config.settings.keys() <= settings_of(DEFAULT_STANDARDIZED).keys():
+        standardized = replace(config, method=DEFAULT_STANDARDIZED)
+    else:
+        standardized = replace(config, method=DEFAULT, settings=LIKELIHOOD | config.settings)
+    if standardizes(standardized):
+        return standardized
     middle_alone = config.frozen and config.views.geometry == "imagenet"  # all that stored features show
     maps = config.finetune.epochs > 0 and config.classifier in ("linear", "tscam") and not middle_alone
     return replace(config, method=DEFAULT_WITH_MAPS if maps else DEFAULT)
@@ -165,6 +174,12 @@ def needs_of(config: TrainConfig) -> Needs:
 def pools_first(config: TrainConfig) -> bool:
     """Whether pooled features give the same logits as those of cells."""
     return config.classifier == "linear" and config.boost is None
+
+
+def standardizes(config: TrainConfig) -> bool:
+    """Whether the head sees standardized features: pooled ones that are stored, and that stay as they are."""
+    alone = config.frozen and not config.finetune.epochs and not config.head.raw_features
+    return alone and pools_first(config) and not stores_cells(config)
 
 
 def refuse_early(config: TrainConfig, data: Dataset, needs: Needs) -> None:

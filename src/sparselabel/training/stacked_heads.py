@@ -152,9 +152,11 @@ class StackedHeads:
         self.phase, self.needs, self.log = first.config.head, first.needs, first.log
         for trainer in trainers:
             trainer.log.cost.shared_by = len(trainers)
-        heads = [linear_of(trainer) for trainer in self.trainers]
+        heads = [head_of(trainer).linear for trainer in self.trainers]
         runs, (classes, width) = len(heads), heads[0].weight.shape
-        self.features = first.loaders.features("train").to(heads[0].weight.dtype)
+        # All runs have the same features, and so see them alike.
+        features = first.loaders.features("train").to(heads[0].weight.dtype)
+        self.features = head_of(first).standardized(features)
         self.parameters = torch.stack(
             [nn.utils.parameters_to_vector(head.parameters()).detach() for head in heads]
         )
@@ -285,8 +287,8 @@ class StackedHeads:
         """The mAP on the validation split, whose features go through the head at once."""
         if "val" not in trainer.data.splits:
             return None
-        head = linear_of(trainer)
-        scores = torch.sigmoid(head(trainer.loaders.features("val").to(head.weight.dtype)))
+        head = head_of(trainer)
+        scores = torch.sigmoid(head(trainer.loaders.features("val").to(head.linear.weight.dtype)).logits)
         finite_scores(scores, trainer.loaders, "head", "val")
         return validate(scores.numpy(), trainer.data.split("val").observed)
 
@@ -314,7 +316,7 @@ class StackedHeads:
         trainer.method.load_state_dict(best.method)
         for name, store in trainer.method.row_stores().items():
             store.restore(best.row_stores[name])
-        head, own = linear_of(trainer), stage.optimizer.optimizer
+        head, own = head_of(trainer).linear, stage.optimizer.optimizer
         weights = head.weight.numel()
         for name, value in best.optimizer.items():
             own.state[head.weight][name] = value[:weights].view_as(head.weight) if value.ndim else value
@@ -326,9 +328,9 @@ def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
-def linear_of(trainer: Trainer) -> nn.Linear:
-    """The linear layer of a run's head."""
+def head_of(trainer: Trainer) -> LinearHead:
+    """A run's head, which must be linear."""
     head = trainer.network.head
     if not isinstance(head, LinearHead):
         raise TypeError(f"{type(head).__name__} cannot be stacked")
-    return head.linear
+    return head

@@ -24,7 +24,7 @@ from sparselabel.data.labels import POSITIVE
 from sparselabel.data.loaders import Batch, in_order, rows_of
 from sparselabel.inference.scorer import Scorer
 from sparselabel.losses.base import ComposedLoss, Layout, Needs, Progress, Step
-from sparselabel.models.classifier import Output
+from sparselabel.models.classifier import LinearHead, Output
 from sparselabel.progress import Bar
 from sparselabel.run import Run
 from sparselabel.training.callbacks import Hooks
@@ -47,6 +47,7 @@ from sparselabel.training.network import (
 )
 from sparselabel.training.phase_loaders import PhaseLoaders
 from sparselabel.training.phases import Stage, diverged, does_not_fit
+from sparselabel.training.resolve import standardizes
 from sparselabel.training.validate import scores_of, validate
 
 if TYPE_CHECKING:
@@ -73,8 +74,15 @@ class Trainer:
         data, config = self.data, self.config
         self.loaders = self.loaders_type(data, config, self.backbone, self.fabric, self.machine, self.log)
         width = self.loaders.feature_width if config.frozen else None
-        self.network = Network(config, len(data.classes), self.backbone, width)
+        standardize = self._standardize if standardizes(config) else None
+        self.network = Network(config, len(data.classes), self.backbone, width, standardize)
         self.watched = WatchedImages(self.run.watched, config.watch, self.loaders)
+
+    def _standardize(self, head: LinearHead) -> None:
+        observed = self.data.train.observed
+        positives = torch.from_numpy((observed.values == POSITIVE).sum(axis=0))
+        # Half an image more, so that a class that nobody annotated has a finite logit.
+        head.standardize(self.loaders.features("train"), (positives + 0.5) / (len(observed) + 1.0))
 
     def prepare(self, method: ComposedLoss) -> None:
         """Prepare the method with the labels of this process.
