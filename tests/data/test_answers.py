@@ -12,6 +12,7 @@ from sparselabel.data.answers import (
     HEADER,
     SKIPPED,
     Answer,
+    answered_labels,
     file_of,
     finished_length,
     last_words,
@@ -136,7 +137,7 @@ def test_answers_about_other_data_are_refused(data: Dataset) -> None:
         with_answers(data, [Answer("cat.jpg", "ant", 1)], "here")
     with pytest.raises(DataError, match=r"here: the data has no class 'cows' \(did you mean 'cow'\?"):
         with_answers(data, [Answer("000.jpg", "cows", 1)], "here")
-    with pytest.raises(DataError, match=r"1 images are not in training, but in another split: 003\.jpg"):
+    with pytest.raises(DataError, match=r"1 images are neither in training nor in validation, but in another split: 003\.jpg"):
         with_answers(data, [Answer("003.jpg", "ant", 1)], "here")
 
 
@@ -170,3 +171,22 @@ def test_a_no_takes_the_mark_away(data: Dataset) -> None:
     image, label = str(data.train.paths[rows[0]]), data.classes[classes[0]]
     kept = with_answers(marked, [Answer(image, label, NEGATIVE)], "answers.csv").train.seen
     assert (kept.rows.tolist(), kept.classes.tolist()) == (rows[1:].tolist(), classes[1:].tolist())
+
+
+def test_answers_about_validation_count_there(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    truth = TRUTH.copy()
+    truth[2, 1] = -1
+    source = read_table(tmp_path / "photos", truth, ["train", "train", "val", "test"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        data = prepare(source, tmp_path / "data", Preparation())
+    answers = [Answer("000.jpg", "cow", 0), Answer("002.jpg", "bee", 1), Answer("x.jpg", "ant", 1)]
+    seen = with_answers(data, answers[:2], "here")
+    assert seen.split("val").observed.values[0].tolist() == [1, 1, 0]
+    assert seen.split("val").truth.values[0].tolist() == [1, -1, 0]
+    assert seen.train.observed.values[0, 2] == 0
+    assert seen.split("val").digest != data.split("val").digest
+    assert seen.split("test") is data.split("test")
+    values, answered = answered_labels(data.split("val"), answers)
+    assert (values.tolist(), answered.tolist()) == ([[1, 1, 0]], [[False, True, False]])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.metrics.calibration import sigmoid
+from sparselabel.metrics.calibration import calibrate, sigmoid
 from sparselabel.metrics.class_prevalence import PrevalenceSource, estimate_prevalence
 
 RANDOM = np.random.default_rng(1)
@@ -63,3 +63,26 @@ def test_sparse_labels_alone_say_a_little() -> None:
     prevalence = estimate_prevalence(LOGITS, labels, ANNOTATED, None)
     assert (prevalence.source, prevalence.trusted) == ("likelihood", False)
     assert 1.0 <= prevalence.shares.sum() / (labels == 1).mean(0).sum() <= 2.0
+
+
+def test_answers_over_all_scores_tell_how_many_there_are_whatever_k_was_believed() -> None:
+    labels, answered = single(), np.zeros(TRUTH.shape, bool)
+    for column in (0, 1):
+        falling = np.argsort(-LOGITS[:, column])
+        unknown = falling[labels[falling, column] == UNKNOWN]
+        asked = unknown[np.linspace(0, 900, 60).astype(int)]
+        answered[asked, column] = True
+        labels[asked, column] = TRUTH[asked, column]
+    believed = PrevalenceSource("given", True, per_image=0.6 * float(SHARES.sum()))
+    prevalence = estimate_prevalence(LOGITS, labels, ANNOTATED, believed, answered)
+    assert prevalence.situations == ["reviewed", "reviewed", "sparse", "sparse"]
+    assert prevalence.shares[:2] == pytest.approx(SHARES[:2], rel=0.15)
+    assert (prevalence.shares[2:] < 0.75 * SHARES[2:]).all()
+    line = calibrate(LOGITS, labels, prevalence.shares, prevalence.annotating, answered)
+    assert line(LOGITS)[:, :2] == pytest.approx(sigmoid(LOGITS)[:, :2], abs=0.15)
+
+
+def test_corrections_of_full_labels_leave_them_full() -> None:
+    answered = np.zeros(TRUTH.shape, bool)
+    answered[:50] = True
+    assert estimate_prevalence(LOGITS, TRUTH, ANNOTATED, None, answered).situations == ["full"] * 4

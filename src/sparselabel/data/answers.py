@@ -4,7 +4,8 @@
     a.jpg,cat,1,2026-03-01T09:12:44+00:00,ann      1 it is there, 0 it is not, ? nobody could tell
     a.jpg,cat,,2026-03-01T09:12:51+00:00,ann       nothing: the last answer about it is taken back
 
-Of several answers to one question the last counts. Only ``observed`` gets these labels, never ``truth``.
+Of several answers to one question the last counts. Only ``observed`` of training and validation gets these
+labels, never ``truth``, and nothing of a test split.
 """
 
 import codecs
@@ -19,8 +20,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from sparselabel.data.dataset import Dataset
+from sparselabel.data.dataset import Dataset, PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, Texts
 from sparselabel.errors import DataError, DataWarning, command, counted, listing, nearest
 
@@ -198,32 +200,64 @@ def lay_over(
 
 
 def with_answers(data: Dataset, answers: Sequence[Answer], where: str) -> Dataset:
-    """The data with answers in the training split's observed labels; its digest is another one then.
+    """The data with answers in the observed labels of training and validation, whose digests then change.
 
     ``where`` is what the answers are called in messages: their files.
     """
-    train = data.train
-    other_splits = [split for split in data.splits.values() if split is not train]
-    others = (str(name) for split in other_splits for name in chain(split.paths, split.truth.ids))
-    names = train.truth.ids, train.paths
-    laid = lay_over(last_words(answers), train.observed.values, names, data.classes, where, others)
-    if laid.elsewhere:
+    words, splits, changed = last_words(answers), dict(data.splits), 0
+    for name in ("train", "val"):
+        if name not in splits or (name != "train" and not words):
+            continue
+        split = splits[name]
+        others = (one for other, one in data.splits.items() if other not in ("train", name))
+        elsewhere = (str(image) for one in others for image in chain(one.paths, one.truth.ids))
+        laid = lay_over(words, split.observed.values, _names(split), data.classes, where, elsewhere)
+        splits[name], changed = _with_labels(split, laid), changed + laid.changed
+        left = set(laid.elsewhere)
+        words = {key: value for key, value in words.items() if key[0] in left}
+    if words:
+        images = sorted({image for image, _ in words})
         raise DataError(
-            f"{where}: {len(laid.elsewhere):,} images are not in training, but in another split: "
-            f"{listing(laid.elsewhere)}",
+            f"{where}: {len(images):,} images are neither in training nor in validation, but in another "
+            f"split: {listing(images)}",
             OTHER_ANSWERS,
         )
-    if laid.changed:
-        problem = f"{where}: {counted(laid.changed, 'answer')} contradict labels that were observed before"
+    if changed:
+        problem = f"{where}: {counted(changed, 'answer')} contradict labels that were observed before"
         warnings.warn(f"{problem}; the answers count", DataWarning, stacklevel=2)
-    digest = hashlib.blake2b(train.digest.encode(), digest_size=16)
-    digest.update(np.asarray(laid.known, dtype="<i8").tobytes())
-    observed = replace(train.observed, values=laid.values, check=False)
-    # Absent classes have no spatial labels.
-    seen = train.seen.only(laid.values[train.seen.rows, train.seen.classes] == POSITIVE)
-    text = digest.hexdigest() if laid.known else train.digest
-    splits = data.splits | {"train": replace(train, observed=observed, seen=seen, digest=text)}
     return replace(data, splits=splits, answers=tuple(answers), unanswered=data.annotations)
+
+
+def _names(split: PreparedSplit) -> tuple[Texts, Texts]:
+    return split.truth.ids, split.paths
+
+
+def _with_labels(split: PreparedSplit, laid: Overlay) -> PreparedSplit:
+    if not laid.known:
+        return split
+    digest = hashlib.blake2b(split.digest.encode(), digest_size=16)
+    digest.update(np.asarray(laid.known, dtype="<i8").tobytes())
+    observed = replace(split.observed, values=laid.values, check=False)
+    # Absent classes have no spatial labels.
+    seen = split.seen.only(laid.values[split.seen.rows, split.seen.classes] == POSITIVE)
+    return replace(split, observed=observed, seen=seen, digest=digest.hexdigest())
+
+
+def answered_labels(
+    split: PreparedSplit, answers: Iterable[Answer]
+) -> tuple[Labels, npt.NDArray[np.bool_]]:
+    """(N, L) A split's observed labels with the answers about it, and which of them are answers.
+
+    Answers about other images or classes are left out.
+    """
+    classes = set(split.truth.classes)
+    words = {key: value for key, value in last_words(answers).items() if key[1] in classes}
+    others = {image for image, _ in words}
+    laid = lay_over(words, split.observed.values, _names(split), split.truth.classes, "", others)
+    answered = np.zeros(laid.values.shape, dtype=bool)
+    for row, column, _ in laid.known:
+        answered[row, column] = True
+    return laid.values, answered
 
 
 def with_files(data: Dataset, files: Sequence[Path]) -> Dataset:

@@ -4,7 +4,14 @@ from pathlib import Path
 
 import numpy as np
 
-from sparselabel.data.answers import COLUMNS, Answer, last_words, lay_over, read_answers
+from sparselabel.data.answers import (
+    COLUMNS,
+    Answer,
+    answered_labels,
+    last_words,
+    lay_over,
+    read_answers,
+)
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.data.readers import table
@@ -144,6 +151,13 @@ def _complete_answers(file: Path, answers: list[Answer], data: Dataset) -> Label
             f"{file} has no image of which every class was answered",
             f"make some with {command('review', 'RUN', complete=True)}",
         )
+    return LabelTable(np.asarray(data.train.paths)[rows], data.classes, values[rows])
+
+
+def complete_answers(data: Dataset) -> LabelTable:
+    """The training images of which reviewers answered every class: a review that counts asks random ones."""
+    values, answered = answered_labels(data.train, data.answers)
+    rows = np.flatnonzero(answered.all(axis=1))
     return LabelTable(np.asarray(data.train.paths)[rows], data.classes, values[rows])
 
 

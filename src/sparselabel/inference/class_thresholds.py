@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 import numpy as np
 
+from sparselabel.data.answers import answered_labels, read_answers
 from sparselabel.data.dataset import Dataset, PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable
 from sparselabel.errors import ConfigError, RunError, command, counted, listing, param
@@ -32,6 +33,8 @@ FORMAT = 1
 SPLIT = "val"
 MANY, SOME = 30, 10
 """Positives from which on a class's own labels say much, or something."""
+ANSWERS = 20
+"""A reviewer's answers, over all scores, that a sparsely labeled class needs beside SOME positives."""
 Trust = Literal["good", "fair", "poor"]
 ORIGINS = {
     "counted": "counted in complete labels",
@@ -162,11 +165,16 @@ def no_class_thresholds(classes: tuple[str, ...], why: str) -> ClassThresholds:
 
 
 def choose(run: Run, data: Dataset, split: PreparedSplit, scores: Scores) -> ClassThresholds:
-    """Calibrate on validation, and read the thresholds off the calibrated scores."""
-    logits, labels = logits_of(scores), np.asarray(split.observed.values)
+    """Calibrate on validation, and read the thresholds off the calibrated scores.
+
+    Reviewers' answers about validation images count: those that training was given, and the run's own.
+    """
+    own = read_answers(run.answers_file) if run.answers_file.is_file() else []
+    labels, answered = answered_labels(split, [*data.answers, *own])
+    logits = logits_of(scores)
     expected = expected_by_run(run)
-    prevalence = estimate_prevalence(logits, labels, data.train.observed.counts(), expected)
-    calibration = calibrate(logits, labels, prevalence.shares, prevalence.annotating)
+    prevalence = estimate_prevalence(logits, labels, data.train.observed.counts(), expected, answered)
+    calibration = calibrate(logits, labels, prevalence.shares, prevalence.annotating, answered)
     count = len(data.classes)
     thresholds, precision, recall = np.empty(count), np.empty(count), np.empty(count)
     at_precision = np.empty((count, len(PRECISIONS)))
@@ -178,11 +186,11 @@ def choose(run: Run, data: Dataset, split: PreparedSplit, scores: Scores) -> Cla
         precision[classes] = hits / np.maximum(above.sum(axis=0), 1)
         recall[classes] = hits / np.maximum(calibrated.sum(axis=0), 1e-9)
     positive, negative = (np.count_nonzero(labels == value, axis=0) for value in (POSITIVE, NEGATIVE))
+    answers = np.count_nonzero(answered, axis=0)
     rows = []
     for index, name in enumerate(data.classes):
-        trust, why = _trust(
-            prevalence, prevalence.situations[index], int(positive[index]), int(negative[index]), len(labels)
-        )
+        counts = (int(number[index]) for number in (positive, negative, answers))
+        trust, why = _trust(prevalence, prevalence.situations[index], *counts, len(labels))
         rows.append(
             ClassThreshold(
                 name,
@@ -231,12 +239,16 @@ def expected_by_run(run: Run) -> PrevalenceSource | None:
 
 
 def _trust(
-    prevalence: Prevalence, situation: Situation, positive: int, negative: int, images: int
+    prevalence: Prevalence, situation: Situation, positive: int, negative: int, answers: int, images: int
 ) -> tuple[Trust, str]:
     """How far a class's threshold can be relied on, in a word and in words."""
     few = f"only {counted(positive, 'validation image')} {'shows' if positive == 1 else 'show'} it"
     if positive == 0:
         return "poor", "no validation image is known to show it: the curve of all classes is used"
+    if situation == "reviewed":
+        why = f"chosen by {counted(answers, 'answer')} of reviewers; {positive:,} of "
+        why += f"{counted(images, 'image')} are known to show it"
+        return ("fair" if answers >= ANSWERS and positive >= SOME else "poor"), why
     if situation == "sparse":
         origin = ORIGINS[prevalence.source]
         seen = f"{positive:,} annotated of {counted(images, 'image')}"

@@ -11,6 +11,9 @@ as absent with chance d, whatever the image, then
 
 with η = slope · (z − m) + b, and that likelihood is maximized. Full labels are c = d = 1. m is the logit that
 as many images exceed as are expected to show the class, which makes the classes' b comparable.
+
+Entries that a reviewer was asked about, chosen by their scores, add σ(η) for a yes and 1 − σ(η) for a no: the
+choice says nothing beyond the score. c and d are chances of annotation, without these answers.
 """
 
 import math
@@ -23,6 +26,7 @@ import numpy.typing as npt
 from sparselabel.data.labels import NEGATIVE, POSITIVE, Labels
 
 Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 LIMIT = 16.0
 """Logits beyond say nothing more: a score in 32 bits is 1 there."""
 SLOPE_SPREAD, OFFSET_SPREAD = 0.3, 0.6
@@ -78,12 +82,21 @@ def logits_of(scores: npt.NDArray[np.floating]) -> Floats:
     return logits
 
 
-def calibrate(logits: Floats, labels: Labels, prevalence: Floats, annotating: Annotating) -> Calibration:
-    """Fit (N, L) logits to labels; ``prevalence`` (L,) is the expected share of images with each class."""
+def calibrate(
+    logits: Floats,
+    labels: Labels,
+    prevalence: Floats,
+    annotating: Annotating,
+    answered: Mask | None = None,
+) -> Calibration:
+    """Fit (N, L) logits to labels; ``prevalence`` (L,) is the expected share of images with each class.
+
+    ``answered`` (N, L) tells which labels are answers to questions that were chosen by score.
+    """
     middle = np.array(
         [np.quantile(logits[:, index], 1 - share) for index, share in enumerate(np.clip(prevalence, 0, 1))]
     )
-    sample = _Sample(logits, labels, middle, annotating)
+    sample = _Sample(logits, labels, middle, annotating, answered)
     shared = _shared(sample)
     slope, offset = _own(sample, shared)
     return Calibration(slope, offset - slope * middle)
@@ -112,6 +125,7 @@ class _Sample:
     labels: Labels
     middle: Floats
     annotating: Annotating
+    answered: Mask | None = None
 
     def moments(self, part: slice, log_slope: Floats, offset: Floats) -> Floats:
         """(5, classes of the part) Gradient by log slope and b, and the Fisher information of the two."""
@@ -126,6 +140,8 @@ class _Sample:
             labels == POSITIVE, 1 - there, np.where(labels == NEGATIVE, -there, -(c - d) * variance / unknown)
         )
         information = variance * (c * (1 - there) + d * there + (c - d) ** 2 * variance / unknown)
+        if self.answered is not None:
+            information = np.where(self.answered[:, part], variance, information)
         return np.stack(
             [
                 (gradient * along).sum(0),

@@ -1,12 +1,14 @@
 """How many images are expected to show each class, and how its labels came about: for calibration.
 
-Three situations, class by class:
+Four situations, class by class:
 
 - ``full``: every image is labeled.
 - ``answered``: some images are unknown, but of those that are labeled at least as many are negative as
   positive: they are taken for a random sample, and the others are left out.
 - ``sparse``: (nearly) only positives are annotated. How many there really are cannot be seen in them; it is
   what the run knows (expected positives of training, or K), else what makes the labels likeliest.
+- ``reviewed``: sparse, but a reviewer answered questions about images of all scores. How many there are is
+  what the curve through these answers says.
 """
 
 from dataclasses import dataclass
@@ -15,13 +17,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, Labels
-from sparselabel.metrics.calibration import Annotating, Floats, calibrate, likelihood
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from sparselabel.metrics.calibration import Annotating, Floats, Mask, calibrate, likelihood
 
-Situation = Literal["full", "answered", "sparse"]
+Situation = Literal["full", "answered", "sparse", "reviewed"]
 Source = Literal["counted", "estimated", "given", "likelihood"]
 FEWEST_ANSWERS = 10
-"""Negatives from which on answers may count as a random sample."""
+"""Negatives from which on answers may count as a random sample; and a reviewer's answers that make a curve."""
+ROUNDS = 8  # of curve and number of positives, each from the other
 PSEUDO = 2.0
 """Positives that training's share of a class weighs beside those of validation."""
 RATIOS = (1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0)
@@ -54,9 +57,19 @@ class Prevalence:
 
 
 def estimate_prevalence(
-    logits: Floats, labels: Labels, annotated: npt.NDArray[np.int64], expected: PrevalenceSource | None
+    logits: Floats,
+    labels: Labels,
+    annotated: npt.NDArray[np.int64],
+    expected: PrevalenceSource | None,
+    answered: Mask | None = None,
 ) -> Prevalence:
-    """From validation's logits and labels (N, L), and how often training has each class annotated (L,)."""
+    """From validation's logits and labels (N, L), and how often training has each class annotated (L,).
+
+    ``answered`` (N, L) tells which labels are a reviewer's answers to questions that were chosen by score.
+    """
+    all_labels, full = labels, (labels != UNKNOWN).all(axis=0)
+    if answered is not None:
+        labels = np.where(answered & ~full, UNKNOWN, labels)
     positive, negative = (np.count_nonzero(labels == value, axis=0) for value in (POSITIVE, NEGATIVE))
     situations = [_situation(len(labels), *pair) for pair in zip(positive, negative, strict=True)]
     sparse = np.array([name == "sparse" for name in situations])
@@ -78,6 +91,15 @@ def estimate_prevalence(
             np.where(sparse, chance, other)
             for chance, other in zip(_chances(labels, prevalence), (present, absent), strict=True)
         )
+    if answered is not None:
+        reviewed = np.flatnonzero(sparse & (np.count_nonzero(answered, axis=0) >= FEWEST_ANSWERS))
+        for column in reviewed.tolist():
+            situations[column] = "reviewed"
+        if len(reviewed):
+            some = (array[:, reviewed] for array in (logits, labels, all_labels, answered))
+            shares, chances = _reviewed_shares(*some, prevalence[reviewed])
+            prevalence[reviewed] = shares
+            present[reviewed], absent[reviewed] = chances.present, chances.absent
     return Prevalence(
         np.clip(prevalence, 1e-6, MOST), Annotating(present, absent), situations, source, trusted
     )
@@ -87,6 +109,21 @@ def _situation(images: int, positive: int, negative: int) -> Situation:
     if positive + negative == images:
         return "full"
     return "answered" if negative >= max(positive, FEWEST_ANSWERS) else "sparse"
+
+
+def _reviewed_shares(
+    logits: Floats, annotated: Labels, labels: Labels, answered: Mask, shares: Floats
+) -> tuple[Floats, Annotating]:
+    """(L,) Shares of images that the curve through annotations and answers gives, and how these came about.
+
+    The curve needs to know how many positives have no annotation, and that is what it tells: in turns.
+    """
+    seen = np.count_nonzero(labels == POSITIVE, axis=0) / len(labels)
+    for _ in range(ROUNDS):
+        annotating = Annotating(*_chances(annotated, shares))
+        line = calibrate(logits, labels, shares, annotating, answered)
+        shares = np.clip(line(logits).mean(axis=0), np.maximum(seen, 1e-6), MOST)
+    return shares, Annotating(*_chances(annotated, shares))
 
 
 def _chances(labels: Labels, prevalence: Floats) -> tuple[Floats, Floats]:

@@ -13,7 +13,12 @@ from sparselabel.distributed import start_fabric
 from sparselabel.errors import ConfigError, param
 from sparselabel.expected_positives.class_counts import ClassCounts, How, read_expected, read_expected_for
 from sparselabel.expected_positives.estimate import MOST_IMAGES, estimate_positives, needs_features
-from sparselabel.expected_positives.from_complete_labels import complete_labels, counted_positives
+from sparselabel.expected_positives.from_complete_labels import (
+    FEWEST_COUNTED,
+    complete_answers,
+    complete_labels,
+    counted_positives,
+)
 from sparselabel.run import Run
 from sparselabel.training.logger import Log
 from sparselabel.training.network import LazyBackbone
@@ -30,6 +35,10 @@ def new_counts(loaders: PhaseLoaders) -> ClassCounts | None:
         return read_expected_for(file, data)
     if not is_estimated(config):
         return None
+    complete = complete_answers(data)
+    if len(complete) >= FEWEST_COUNTED:  # what people counted is better than an estimate
+        counts = counted_positives(complete, data.annotations, config.seed)
+        return counts.within(np.asarray(data.train.observed.values))
     features = loaders.features("train").numpy() if needs_features(_annotations(data)) else None
     return loaders.fabric.broadcast(_estimated(features, data, config.seed))
 
