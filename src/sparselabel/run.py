@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sparselabel.data.dataset import Dataset, PreparedSplit
     from sparselabel.inference.predictor import Prediction
     from sparselabel.models.classifier import Classifier
+    from sparselabel.review.serve import Goal
 
 PEOPLES_WORK = ("answers.csv", "complete.csv")
 """Files of a run that no program could make again."""
@@ -476,8 +477,11 @@ class Run:
         *,
         answers: str | Path | None = None,
         reviewer: str | None = None,
-        complete: bool = False,
+        goal: "Goal" = "labels",
         port: int = 8765,
+        host: str | None = None,
+        tls_cert: str | Path | None = None,
+        tls_key: str | Path | None = None,
         browser: bool = True,
         workers: int = 0,
     ) -> Path:
@@ -489,13 +493,16 @@ class Run:
         Parameters
         ----------
         answers
-            File that answers are added to; default: answers.csv in the run (complete.csv with ``complete``).
+            File that answers are added to; default: answers.csv in the run (complete.csv to count).
         reviewer
             Name that is kept with the answers; default: the name you are logged in with.
-        complete
-            Ask for all labels of random images instead, to count in.
+        goal
+            What the questions are for: "labels" that training lacks, "thresholds" to rely on (validation
+            images), or "count" (all labels of random images, for expected positives).
         port
             Port of the page; if it is taken, another one.
+        host, tls_cert, tls_key
+            To share the page on a network: a name or address of this machine, a certificate and its key.
         browser
             Open the page; else only print the address.
         workers
@@ -510,8 +517,11 @@ class Run:
             say=Console(force_jupyter=False, highlight=False, markup=False, soft_wrap=True).print,
             answers=None if answers is None else Path(answers),
             reviewer=reviewer,
-            complete=complete,
+            goal=goal,
             port=port,
+            host=host,
+            tls_cert=None if tls_cert is None else Path(tls_cert),
+            tls_key=None if tls_key is None else Path(tls_key),
             browser=browser,
             workers=workers,
         ).path

@@ -53,22 +53,25 @@ def maps(row: int) -> Any:
     return np.stack([np.array([[4.0, -4.0], [4.0, -4.0]])] * 3)
 
 
-def make_server(data: Dataset, file: Path, whole: bool = False, port: int = 0) -> ReviewServer:
+def make_server(
+    data: Dataset, file: Path, whole: bool = False, port: int = 0, **more: Any
+) -> ReviewServer:
     answers = AnswerFile(file, "ann <b>")
     review = (CompleteImageReview if whole else Review)(data.train, SCORES, answers)
     about = {
         "run": "runs/<i>first</i>",
         "file": str(file),
-        "reviewer": answers.reviewer,
+        "reviewer": "" if more.get("shared") else answers.reviewer,
         "classes": list(CLASSES),
-        "mode": "whole" if whole else "suggested",
+        "goal": "count" if whole else "labels",
+        "no_training": "" if more.get("retraining") else "it is <made up>",
     }
-    return ReviewServer(review, Images(data.train, squashed(32), maps), about, port)
+    return ReviewServer(review, Images(data.train, squashed(32), maps), about, port, **more)
 
 
 @contextmanager
-def served(data: Dataset, file: Path, whole: bool = False) -> Iterator[ReviewServer]:
-    with make_server(data, file, whole) as server:
+def served(data: Dataset, file: Path, whole: bool = False, **more: Any) -> Iterator[ReviewServer]:
+    with make_server(data, file, whole, **more) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()
         try:

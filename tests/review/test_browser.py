@@ -37,9 +37,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 class Window:
-    """The page in a window of this kind, and what went wrong in it."""
+    """The page in a window of this kind, one question at a time or a grid, and what went wrong in it."""
 
-    def __init__(self, browser: Any, address: str, **window: Any) -> None:
+    def __init__(self, browser: Any, address: str, mode: str = "one", **window: Any) -> None:
         self.context = browser.new_context(**window)
         self.page = self.context.new_page()
         self.said: list[str] = []
@@ -47,7 +47,7 @@ class Window:
         self.page.on("console", lambda message: self.said.append(message.text))
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.goto(address)
+        self.page.goto(f"{address}#{mode}")
         api.expect(self.page.locator("#details")).not_to_be_empty()  # the page's rules forbid other waiting
 
     def __enter__(self) -> "Window":
@@ -99,7 +99,7 @@ def test_a_whole_session(browser: Any, data: Dataset, tmp_path: Path) -> None:
         # Known positives: four of each class. The first row has cat observed; its second class comes first.
         window.sees(question=f"Is there {HOSTILE} in this image?", counts="0 answered: 0 yes")
         window.sees(details="Score 0.96, about", gain="training knows 12 positive labels; each yes adds one")
-        window.sees(run="runs/<i>first</i>", kept="by ann <b>, in")
+        window.sees(run="runs/<i>first</i>", kept="Every answer is saved at once, in")
         assert window.page.title() == "Review of runs/<i>first</i>"
         for image in ("#image", "#map"):
             api.expect(window.page.locator(image)).to_have_js_property("naturalWidth", 90)
@@ -226,11 +226,12 @@ def test_a_image_that_cannot_be_shown(browser: Any, tmp_path: Path) -> None:
 def test_the_keyboard_alone_reaches_everything(browser: Any, data: Dataset, tmp_path: Path) -> None:
     with served(data, tmp_path / "answers.csv") as server, Window(browser, server.address) as window:
         reached = []
-        for _ in range(8):
+        for _ in range(11):
             window.page.keyboard.press("Tab")
             reached.append(window.page.evaluate("document.activeElement.id"))
             assert window.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-        assert reached == ["no", "skip", "yes", "back", "undo", "heat", "next", "only"]
+        assert reached == ["no", "skip", "yes", "back", "undo", "heat", "next", "only", "mode", "finish", "name"]
+        window.page.locator("#only").focus()
         window.page.keyboard.press("y")  # in the list it is a letter
         window.sees(counts="0 answered")
         window.page.locator("#no").focus()

@@ -4,9 +4,14 @@ import http.client
 import io
 import json
 import socket
+import ssl
+import struct
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
@@ -14,7 +19,8 @@ from PIL import Image
 
 from sparselabel.data.answers import read_answers
 from sparselabel.data.dataset import Dataset
-from sparselabel.review.server import HOST, LONGEST, ReviewServer
+from sparselabel.errors import ConfigError
+from sparselabel.review.server import HOST, LONGEST, ReviewServer, shared_at
 from tests.review.made_up import CLASSES, make_data, make_server, served
 
 
@@ -74,7 +80,7 @@ def test_the_page_and_its_rules(server: ReviewServer) -> None:
         assert "http:" not in reply.content.decode().replace("http://www.w3.org/2000/svg", "")
     assert ask(server, "GET", "icon.svg").headers.get_content_type() == "image/svg+xml"
     about = ask(server, "GET", "about").json
-    assert (about["classes"], about["mode"], about["summary"]["answered"]) == (list(CLASSES), "suggested", 0)
+    assert (about["classes"], about["goal"], about["summary"]["answered"]) == (list(CLASSES), "labels", 0)
 
 
 def test_it_listens_to_this_machine_alone(server: ReviewServer) -> None:
@@ -142,8 +148,9 @@ def test_answers_and_undo(server: ReviewServer) -> None:
     assert (answer.image, answer.label, answer.value) == ("a b0?&#'<.png", CLASSES[2], 1)
     assert answer.reviewer == "ann <b>"
     undone = ask(server, "POST", "undo", {}).json
-    assert (undone["question"]["row"], undone["summary"]["answered"]) == (0, 0)
-    assert ask(server, "POST", "undo", {}).json["question"] is None
+    (question,) = undone["questions"]
+    assert (question["row"], question["before"], undone["summary"]["answered"]) == (0, "yes", 0)
+    assert ask(server, "POST", "undo", {}).json["questions"] == []
 
 
 @pytest.mark.parametrize(
@@ -157,6 +164,13 @@ def test_answers_and_undo(server: ReviewServer) -> None:
         ("answer", {"class": 0}, 400),
         ("answer", {"row": 0, "class": 0, "answer": "yes", "only": 99}, 422),
         ("answer", {"row": 0, "class": 0, "answer": ["yes"]}, 400),
+        ("answer", {"answers": []}, 400),
+        ("answer", {"answers": [1]}, 400),
+        ("answer", {"answers": [{"row": 0, "class": 1, "answer": "yes"}] * 101}, 400),
+        ("answer", {"row": 0, "class": 0, "answer": "yes", "reviewer": "a\nb"}, 400),
+        ("answer", {"row": 0, "class": 0, "answer": "yes", "reviewer": "a" * 61}, 400),
+        ("answer", {"row": 0, "class": 0, "answer": "yes", "page": ["a"]}, 400),
+        ("train", {}, 404),
         ("next", {"count": "many"}, 400),
         ("next", {"without": [1, 2]}, 400),
         ("next", {"class": 7}, 422),
@@ -184,7 +198,7 @@ def test_requests_of_another_kind(server: ReviewServer) -> None:
 
 
 def test_a_full_disk_is_said(server: ReviewServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(entries: Any) -> None:
+    def full(entries: Any, reviewer: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(server.review.answers, "add", full)
@@ -203,6 +217,103 @@ def test_a_broken_image_is_asked_about_no_more(tmp_path: Path) -> None:
         after = ask(server, "POST", "next", {"count": 100}).json["questions"]
         assert len(before) - len(after) == 2
         assert 0 not in {question["row"] for question in after}
+
+
+def test_a_closed_browser_prints_nothing(server: ReviewServer, capfd: pytest.CaptureFixture[str]) -> None:
+    for content in (b"", b"GET /", f"GET /{server.token}/image/1 HTTP/1.1\r\n".encode()):
+        with socket.create_connection((HOST, server.port)) as opened:
+            opened.sendall(content)
+            # With this the closing is a reset, as that of a browser that is ended is.
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert ask(server, "GET", "about").status == 200
+    try:
+        raise ConnectionResetError
+    except ConnectionResetError:
+        server.handle_error(None, ("127.0.0.1", 1))
+    assert capfd.readouterr().err == ""
+    try:
+        raise RuntimeError("a fault of ours")
+    except RuntimeError:
+        server.handle_error(None, ("127.0.0.1", 1))
+    assert "a fault of ours" in capfd.readouterr().err
+
+
+def test_people_have_names_and_images_of_their_own(server: ReviewServer) -> None:
+    pages = [
+        {one["row"] for one in ask(server, "POST", "next", {"count": 4, "page": page}).json["questions"]}
+        for page in ("a", "b")
+    ]
+    assert not pages[0] & pages[1]
+    body = {"row": 0, "class": 1, "answer": "yes", "reviewer": "bob", "page": "b"}
+    assert ask(server, "POST", "answer", body).status == 200
+    assert server.review.answers.answers[-1].reviewer == "bob"
+    assert ask(server, "POST", "undo", {"reviewer": "cid"}).json["questions"] == []
+    assert len(ask(server, "POST", "undo", {"reviewer": "bob"}).json["questions"]) == 1
+    assert ask(server, "POST", "finish", {"page": "a"}).json["summary"]["answered"] == 0
+    assert pages[0] & {
+        one["row"] for one in ask(server, "POST", "next", {"count": 99, "page": "b"}).json["questions"]
+    }
+
+
+def test_questions_that_are_not_there_are_not_shown_either(server: ReviewServer) -> None:
+    reply = ask(server, "POST", "next", {"count": 1, "without": [[0, 99], [-1, 0], [10**9, 1], [0, -1]]})
+    assert (reply.status, reply.json["questions"][0]["row"]) == (200, 0)
+
+
+def test_sharing_needs_everything(tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    assert shared_at(None, None, None) is None
+    for given, lacking in (
+        (("box", None, None), "tls_cert"),
+        (("box", cert, None), "tls_key"),
+        ((None, cert, key), "host"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            shared_at(*given)
+        assert caught.value.what == lacking
+    for host in ("0.0.0.0", "::", ""):
+        with pytest.raises(ConfigError) as caught:
+            shared_at(host, cert, key)
+        assert (caught.value.what, caught.value.value) == ("host", host)
+    cert.write_text("no certificate")
+    shared = shared_at("127.0.0.1", cert, key)
+    assert shared is not None
+    with pytest.raises(ConfigError) as caught:
+        shared.context()
+    assert caught.value.what == "tls_cert"
+
+
+def test_a_shared_review_speaks_tls_to_those_with_the_address(data: Dataset, tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    made = subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+         "-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost"],
+        capture_output=True, check=False,
+    )  # fmt: skip
+    if made.returncode:
+        pytest.skip("openssl makes no certificate")
+    shared = shared_at("localhost", cert, key)
+    with served(data, tmp_path / "a.csv", shared=shared) as server:
+        assert server.address == f"https://localhost:{server.port}/{server.token}/"
+        trusted = ssl.create_default_context(cafile=cert)
+        origin = f"https://localhost:{server.port}"
+
+        def post(path: str, body: Any, origin: str = origin) -> Any:
+            headers = {"Content-Type": "application/json", "Origin": origin}
+            request = Request(server.address + path, json.dumps(body).encode(), headers)
+            with urlopen(request, context=trusted, timeout=10) as reply:
+                return json.load(reply)
+
+        answer = {"row": 0, "class": 1, "answer": "yes"}
+        assert post("answer", answer | {"reviewer": "bob"})["summary"]["answered"] == 1
+        for body, other in ((answer, origin), (answer | {"reviewer": "bob"}, f"http://localhost:{server.port}")):
+            with pytest.raises(HTTPError) as caught:
+                post("answer", body, other)
+            assert caught.value.code in (403, 422)
+        with pytest.raises(OSError):  # what is no TLS gets nothing
+            urlopen(f"http://localhost:{server.port}/{server.token}/about", timeout=10)
+        assert len(server.review.answers.answers) == 1
 
 
 def test_a_port_that_is_taken(data: Dataset, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def _complete_answers(file: Path, answers: list[Answer], data: Dataset) -> Label
     if not len(rows):
         raise DataError(
             f"{file} has no image of which every class was answered",
-            f"make some with {command('review', 'RUN', complete=True)}",
+            f"make some with {command('review', 'RUN', goal='count')}",
         )
     return LabelTable(np.asarray(data.train.paths)[rows], data.classes, values[rows])
 

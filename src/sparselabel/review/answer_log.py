@@ -73,10 +73,16 @@ class AnswerFile:
         os.close(self._file)
         self._lock.close()
 
-    def add(self, entries: Sequence[tuple[str, str, int | None]]) -> list[Answer]:
-        """Add answers (image, label, value), None taking the last one back; now they are on the disk."""
+    def add(
+        self, entries: Sequence[tuple[str, str, int | None]], reviewer: str | None = None
+    ) -> list[Answer]:
+        """Add answers (image, label, value), None taking the last one back; now they are on the disk.
+
+        ``reviewer`` is whose they are, if not those of the file's own.
+        """
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        new = [Answer(image, label, value, now, self.reviewer) for image, label, value in entries]
+        name = self.reviewer if reviewer is None else reviewer
+        new = [Answer(image, label, value, now, name) for image, label, value in entries]
         self._write(b"".join(answer.line() for answer in new))
         self.answers += new
         return new

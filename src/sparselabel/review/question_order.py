@@ -130,6 +130,27 @@ class Pool:
                 gain = chance(float(self.values[after, at])) / (1 + many)
                 heapreplace(waiting, (-gain, at, after, many))
 
+    def choose_class(
+        self,
+        count: int,
+        known: npt.NDArray[np.float64],
+        passed: Passed = lambda row, column: False,
+        chance: Callable[[float], float] = float,
+    ) -> list[tuple[int, int, float]]:
+        """The next questions of that class of which ``count`` questions together are worth most."""
+        best, most = [], 0.0
+        for at, column in enumerate(self.columns):
+            chosen: list[tuple[int, int, float]] = []
+            place = self._next(at, 0, passed)
+            while place is not None and len(chosen) < count:
+                chosen.append((int(self.rows[place, at]), column, float(self.values[place, at])))
+                place = self._next(at, place + 1, passed)
+            yes = sum(chance(score) for _, _, score in chosen)
+            worth = math.log1p(yes / (1 + float(known[column])))
+            if worth > most:
+                best, most = chosen, worth
+        return best
+
     def used_up(self, passed: Passed) -> bool:
         """Whether a class has no question left here, but may have more."""
         return any(self._next(at, 0, passed) is None for at in np.flatnonzero(self.full).tolist())

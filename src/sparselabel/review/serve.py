@@ -1,31 +1,37 @@
-"""A review from beginning to end: score the training images, serve the page, take answers until Ctrl-C."""
+"""A review from beginning to end: score the images, serve the page, take answers until Ctrl-C."""
 
 import getpass
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 
 from sparselabel.config import AUTO
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.loaders import FeatureLoader
-from sparselabel.errors import ConfigError, counted, param
+from sparselabel.errors import ConfigError, command, counted, nearest, param
 from sparselabel.file_formats import read_array
 from sparselabel.files import require_folder_to_write
+from sparselabel.inference.class_thresholds import SPLIT, load_class_thresholds, write_class_thresholds
 from sparselabel.inference.engine import TORCH
 from sparselabel.inference.maps import MapCache
 from sparselabel.inference.review_scores import ReviewScores, review_scores, write_review_scores
+from sparselabel.inference.score_files import saved_scores
 from sparselabel.inference.scorer import evaluation_view
 from sparselabel.locks import locked
 from sparselabel.progress import progress_bar, status_console
 from sparselabel.review.answer_log import AnswerFile
 from sparselabel.review.complete_images import CompleteImageReview
-from sparselabel.review.server import PORT, Images, ReviewServer
-from sparselabel.review.session import Review
+from sparselabel.review.retrain import Retraining, why_not
+from sparselabel.review.server import PORT, Images, ReviewServer, shared_at
+from sparselabel.review.session import Review, rows_of
+from sparselabel.review.threshold_review import ThresholdReview
 from sparselabel.run import Run
 from sparselabel.training.features import CheckedRows, features_file
+
+Goal = Literal["labels", "thresholds", "count"]
 
 
 def serve_review(
@@ -34,47 +40,110 @@ def serve_review(
     say: Callable[[str], None],
     answers: Path | None = None,
     reviewer: str | None = None,
-    complete: bool = False,
+    goal: Goal = "labels",
     port: int = PORT,
+    host: str | None = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
     browser: bool = True,
     workers: int = 0,
     engine: str = AUTO,
 ) -> AnswerFile:
-    """Serve the review of a run on this machine until Ctrl-C; returns the answers, whose file is closed.
+    """Serve the review of a run until Ctrl-C; returns the answers, whose file is closed.
 
     ``say`` is told the address. The parameters are those of ``Run.review``.
     """
+    if goal not in get_args(Goal):
+        raise ConfigError(
+            f"there is no goal {goal!r}", nearest(goal, get_args(Goal)), what="goal", value=goal
+        )
+    shared = shared_at(host, tls_cert, tls_key)
     if not 0 <= port <= 65535:
         raise ConfigError(f"{param('port')} must be a number from 0 to 65535, not {port}", what="port")
-    split = run.split("train")
-    file = answers or (run.complete_file if complete else run.answers_file)
+    split = _split(run, goal)
+    file = answers or (run.complete_file if goal == "count" else run.answers_file)
     with locked(run.path, shared=True), AnswerFile(file, reviewer or _login()) as kept:
         if kept.mended:
             say(kept.mended)
-        scores, maps = _scored(run, split, workers, engine), MapCache(run, split)
-        if not complete:
+        if strangers := _strangers(run, kept):
+            say(f"{counted(strangers, 'line')} of {file} are about other data")
+        session, maps = _session(run, split, kept, goal, workers, engine), MapCache(run, split)
+        if goal != "count":
             maps.load_ahead()
-        session = CompleteImageReview(split, scores, kept) if complete else Review(split, scores, kept)
-        if session.strangers:
-            say(f"{counted(session.strangers, 'line')} of {file} are about other data")
+        refused = why_not(run)
+        retraining = None if refused else Retraining(run, [run.given_answers_file, run.complete_file, file])
         about: dict[str, Any] = {
             "run": str(run.path),
             "file": str(file),
-            "reviewer": kept.reviewer,
+            "reviewer": "" if shared else kept.reviewer,
             "classes": list(session.classes),
-            "mode": "whole" if complete else "suggested",
+            "goal": goal,
+            "no_training": refused,
         }
-        with ReviewServer(session, Images(split, maps.view, maps.maps), about, port) as server:
+        images = Images(split, maps.view, maps.maps)
+
+        def finish() -> dict[str, Any]:
+            return _new_thresholds(run) if goal == "thresholds" and file == run.answers_file else {}
+
+        with ReviewServer(
+            session, images, about, port, shared=shared, retraining=retraining, finish=finish
+        ) as server:
             if port not in (0, server.port):
                 say(f"port {port} is taken: this is {server.port}")
             say(f"review: {server.address}\nCtrl-C ends; every answer is saved at once in {file}")
-            if browser:
+            if shared:
+                say("whoever has this address can answer and train: give it to nobody else")
+            if browser and not shared:
                 webbrowser.open(server.address)
             try:
                 server.serve_forever()
             except KeyboardInterrupt:
                 say("")
+            finally:
+                if retraining is not None and retraining.stop():
+                    say("the training that was under way has ended, too")
+        if kept.answers:
+            finish()
     return kept
+
+
+def _split(run: Run, goal: Goal) -> PreparedSplit:
+    """The images to ask about."""
+    if goal != "thresholds":
+        return run.split("train")
+    if SPLIT not in run.data().splits:
+        raise ConfigError(
+            "thresholds are chosen from validation images, and the run's data has none",
+            f"prepare data with some ({command('prepare', 'READER', 'SOURCE', validation=0.2)})",
+            what="goal",
+            value=goal,
+        )
+    return run.split(SPLIT)
+
+
+def _strangers(run: Run, kept: AnswerFile) -> int:
+    """Answers about images or classes that the data does not have."""
+    asked = {answer.image for answer in kept.answers}
+    known = {name for split in run.data().splits.values() for name in rows_of(asked, split)}
+    return sum(one.image not in known or one.label not in run.classes for one in kept.answers)
+
+
+def _session(
+    run: Run, split: PreparedSplit, kept: AnswerFile, goal: Goal, workers: int, engine: str
+) -> Review | CompleteImageReview:
+    if goal == "thresholds":
+        thresholds = load_class_thresholds(run)
+        return ThresholdReview(split, saved_scores(run, SPLIT).scores, kept, thresholds)
+    scores = _scored(run, split, workers, engine)
+    return CompleteImageReview(split, scores, kept) if goal == "count" else Review(split, scores, kept)
+
+
+def _new_thresholds(run: Run) -> dict[str, Any]:
+    """Choose the run's thresholds again, with the answers; how many can be relied on, before and now."""
+    before = load_class_thresholds(run)
+    now = write_class_thresholds(run, run.data(), saved_scores(run, SPLIT).scores)
+    counts = [sum(row.trust != "poor" for row in one.classes) for one in (before, now)]
+    return {"trusted_before": counts[0], "trusted": counts[1], "all_classes": len(now.classes)}
 
 
 def _scored(run: Run, split: PreparedSplit, workers: int, engine: str) -> ReviewScores:

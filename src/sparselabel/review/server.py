@@ -1,15 +1,20 @@
-"""The server of a review: on this machine alone, behind a token, and nothing but the review.
+"""The server of a review: on this machine alone unless it is shared, behind a token, nothing but the review.
 
     GET  /TOKEN/                      the page, its style and its script
-    GET  /TOKEN/image/ROW           a training image, as JPEG
+    GET  /TOKEN/image/ROW             an image, as JPEG
+    GET  /TOKEN/small/ROW             the same, small
     GET  /TOKEN/map/ROW/CLASS         where the model sees a class in it, as PNG
     GET  /TOKEN/about                 what the page has to know once
-    POST /TOKEN/next                  {"count", "class" or null, "without": [[row, class], ...]}
-    POST /TOKEN/answer                {"row", "class", "answer": yes, no or skip}
+    GET  /TOKEN/training              how far training with the answers is
+    POST /TOKEN/next                  {"count", "class" or null, "grid", "without": [[row, class], ...]}
+    POST /TOKEN/answer                {"row", "class", "answer": yes, no or skip}, or {"answers": [these]}
     POST /TOKEN/undo                  {}
+    POST /TOKEN/finish                {}: the page has no use for its images any more
+    POST /TOKEN/train                 {}: train with the answers
 
-Other addresses, other hosts and other pages' requests are refused: a page on the web that finds the port can
-neither read nor write, and a name that somebody points at this machine does not help it.
+Every POST may say who asks: {"page": an id of the window, "reviewer": a name}. Other addresses, other hosts and
+other pages' requests are refused: a page on the web that finds the port can neither read nor write, and a name
+that somebody points at this machine does not help it. On a network it speaks TLS only.
 """
 
 import errno
@@ -17,12 +22,17 @@ import hmac
 import io
 import json
 import secrets
+import socket
+import ssl
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,11 +42,12 @@ from PIL import Image
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.thumbnails import palette, stretched
 from sparselabel.data.transforms import View, draw
-from sparselabel.errors import SparselabelError
+from sparselabel.errors import ConfigError, SparselabelError, param
 from sparselabel.review.complete_images import CompleteImageReview
+from sparselabel.review.retrain import Retraining
 from sparselabel.review.session import Review
 
-SIDE, MAP_SIDE = 1400, 480  # pixels of the long side
+SIDE, SMALL_SIDE, MAP_SIDE = 1400, 400, 480  # pixels of the long side
 STRONG = 150  # opacity, of 255, of the highest logit of a map; the image is seen through lower ones
 
 
@@ -48,11 +59,12 @@ class Images:
     ) -> None:
         self._split, self._view, self._maps = split, view, maps
         self.image = lru_cache(64)(self._image)
+        self.small = lru_cache(256)(lambda row: self._image(row, SMALL_SIDE)[0])
 
-    def _image(self, row: int) -> tuple[bytes, tuple[int, int]]:
+    def _image(self, row: int, side: int = SIDE) -> tuple[bytes, tuple[int, int]]:
         """The image, and its width and height."""
-        image = self._split.image(row, SIDE)
-        image.thumbnail((SIDE, SIDE))
+        image = self._split.image(row, side)
+        image.thumbnail((side, side))
         stream = io.BytesIO()
         image.save(stream, "JPEG", quality=88)
         return stream.getvalue(), image.size
@@ -77,7 +89,8 @@ class Images:
 
 HOST, PORT = "127.0.0.1", 8765
 LONGEST = 200_000  # bytes of a request
-MOST = 100  # questions at a time
+MOST = 100  # questions and answers at a time
+LONGEST_NAME = 60
 STATIC = {
     "": ("index.html", "text/html; charset=utf-8"),
     "review.css": ("review.css", "text/css; charset=utf-8"),
@@ -104,27 +117,102 @@ class RefusedError(Exception):
         self.status = status
 
 
+@dataclass(frozen=True)
+class Shared:
+    """Where people on a network open the review: a name or address of this machine, and its TLS files."""
+
+    host: str
+    certificate: Path
+    key: Path
+
+    def context(self) -> ssl.SSLContext:
+        """TLS with these files; refuses files that are none."""
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            # Without a password: a key that asks for one would stop here, and wait.
+            made.load_cert_chain(self.certificate, self.key, password="")
+        except OSError as error:  # also what ssl has against them
+            both = f"{self.certificate} and {self.key}"
+            raise ConfigError(
+                f"{both} are no TLS certificate with its key ({error.strerror or error})",
+                "give PEM files that belong together, a key without a password",
+                what="tls_cert",
+                value=self.certificate,
+            ) from error
+        return made
+
+
+def shared_at(host: str | None, certificate: Path | None, key: Path | None) -> Shared | None:
+    """Where to share a review, or None for this machine alone; refuses a network without TLS."""
+    if host is None and certificate is None and key is None:
+        return None
+    if host is None or certificate is None or key is None:
+        given = {"host": host, "tls_cert": certificate, "tls_key": key}
+        lacking = [name for name, value in given.items() if value is None]
+        raise ConfigError(
+            "a review is shared on a network only with TLS, so that nobody can read the address on its way",
+            f"give {' and '.join(param(name) for name in lacking)} too",
+            "leave all three out: it is for this machine alone then, and ssh can forward its port",
+            what=lacking[0],
+        )
+    try:
+        every = ip_address(host).is_unspecified
+    except ValueError:
+        every = False  # a name
+    if every or not host:
+        raise ConfigError(
+            f"{param('host', host)} is no address that anybody could open",
+            "give the name or address of this machine that people open",
+            what="host",
+            value=host,
+        )
+    return Shared(host, certificate, key)
+
+
 class ReviewServer(ThreadingHTTPServer):
-    """Serves one review; ``address`` is what to open in a browser."""
+    """Serves one review; ``address`` is what to open in a browser.
+
+    ``finish`` is called when somebody is done, and returns what the page tells then.
+    """
 
     daemon_threads = True
     allow_reuse_address = True
 
     def __init__(
-        self, review: Review | CompleteImageReview, images: Images, about: dict[str, Any], port: int = PORT
+        self,
+        review: Review | CompleteImageReview,
+        images: Images,
+        about: dict[str, Any],
+        port: int = PORT,
+        *,
+        shared: Shared | None = None,
+        retraining: Retraining | None = None,
+        finish: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         self.review, self.images, self.about = review, images, about
+        self.shared, self.retraining, self.finish = shared, retraining, finish
         self.token = secrets.token_urlsafe(18)
+        context = shared.context() if shared else None
+        self.host = shared.host if shared else HOST
+        self.address_family, bound = _resolved(self.host)
         try:
-            super().__init__((HOST, port), _Handler)
+            super().__init__((bound, port), _Handler)
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-                raise
-            super().__init__((HOST, 0), _Handler)  # any that is free
+                raise ConfigError(
+                    f"nothing can listen at {self.host} ({error.strerror})",
+                    "give a name or address of this machine",
+                    what="host",
+                    value=self.host,
+                ) from error
+            super().__init__((bound, 0), _Handler)  # any that is free
+        if context is not None:
+            # The handshake waits for the connection's own thread: a silent client holds up nobody else.
+            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of connections that others break off: the terminal is for the address and the end."""
-        if not isinstance(sys.exception(), ConnectionError):
+        """Say nothing of a browser that was closed, or of what was no TLS; of all else a traceback."""
+        if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
     @property
@@ -135,12 +223,31 @@ class ReviewServer(ThreadingHTTPServer):
     @property
     def address(self) -> str:
         """The page's address, with the token."""
-        return f"http://{HOST}:{self.port}/{self.token}/"
+        return f"{self.scheme}://{self.hosts[0]}/{self.token}/"
 
     @property
-    def hosts(self) -> tuple[str, str]:
-        """What browsers on this machine call it."""
-        return f"{HOST}:{self.port}", f"localhost:{self.port}"
+    def scheme(self) -> str:
+        """http on this machine, https on a network."""
+        return "https" if self.shared else "http"
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """What browsers call it: the first is its address."""
+        if self.shared is None:
+            return f"{HOST}:{self.port}", f"localhost:{self.port}"
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        # Browsers leave out the port that goes without saying.
+        return (f"{name}:{self.port}", *([name] if self.port == 443 else []))
+
+
+def _resolved(host: str) -> tuple[socket.AddressFamily, str]:
+    """The kind of a host's address, and the address."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        remedy = "give a name or address of this machine"
+        raise ConfigError(f"nobody knows {host!r}", remedy, what="host", value=host) from error
+    return family, str(address[0])
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -202,11 +309,14 @@ class _Handler(BaseHTTPRequestHandler):
                 return HTTPStatus.OK, kind, (files(__package__) / "page" / file).read_bytes(), False
             case ["about"]:
                 return HTTPStatus.OK, *_json(self.server.about | {"summary": self.server.review.summary()})
-            case ["image", row]:
-                number = _number(row)
+            case ["training"] if self.server.retraining is not None:
+                return HTTPStatus.OK, *_json(self.server.retraining.status())
+            case ["image" | "small" as size, row]:
+                number, images = _number(row), self.server.images
                 self._refuse_unknown(number, 0)
                 try:
-                    return HTTPStatus.OK, "image/jpeg", self.server.images.image(number)[0], True
+                    content = images.small(number) if size == "small" else images.image(number)[0]
+                    return HTTPStatus.OK, "image/jpeg", content, True
                 except SparselabelError:
                     self.server.review.unreadable(number)
                     raise
@@ -217,28 +327,42 @@ class _Handler(BaseHTTPRequestHandler):
         raise RefusedError(HTTPStatus.NOT_FOUND, "there is nothing at this address")
 
     def _post(self, parts: list[str]) -> tuple[HTTPStatus, str, bytes, bool]:
-        if self.headers.get("Origin") not in [f"http://{host}" for host in self.server.hosts]:
+        origins = [f"{self.server.scheme}://{host}" for host in self.server.hosts]
+        if self.headers.get("Origin") not in origins:
             raise RefusedError(HTTPStatus.FORBIDDEN, "only the review's own page may answer")
         given = self._body()
         review = self.server.review
         try:
+            page = _page(given)
             match parts:
                 case ["next"]:
                     column = self._class_or_none(given.get("class"))
                     without = [(int(row), int(one)) for row, one in given.get("without", [])]
                     count = max(1, min(MOST, int(given.get("count", 1))))
-                    questions = review.next(count, column, without, skipped=given.get("skipped") is True)
+                    kind = {name: given.get(name) is True for name in ("skipped", "grid")}
+                    questions = review.next(count, column, without, page=page, **kind)
                     return HTTPStatus.OK, *_json({"questions": questions, "summary": review.summary(column)})
                 case ["answer"]:
-                    self._refuse_unknown(given["row"], given.get("class", 0))
+                    every = given.get("answers", [given])
+                    if not 1 <= len(every) <= MOST:
+                        raise RefusedError(HTTPStatus.BAD_REQUEST, f"a request has 1 to {MOST} answers")
+                    for one in every:
+                        self._refuse_unknown(one["row"], one.get("class", 0))
                     only = self._class_or_none(given.get("only"))
-                    review.take(given)
+                    review.take(given, self._reviewer(given))
+                    review.leases.renew(page)
                     return HTTPStatus.OK, *_json({"summary": review.summary(only)})
                 case ["undo"]:
                     only = self._class_or_none(given.get("only"))
-                    question = review.take_back()
-                    return HTTPStatus.OK, *_json({"question": question, "summary": review.summary(only)})
-        except (TypeError, ValueError, KeyError, OverflowError) as error:
+                    questions = review.take_back(self._reviewer(given))
+                    return HTTPStatus.OK, *_json({"questions": questions, "summary": review.summary(only)})
+                case ["finish"]:
+                    review.leases.release(page)
+                    return HTTPStatus.OK, *_json(self.server.finish() | {"summary": review.summary()})
+                case ["train"] if self.server.retraining is not None:
+                    self.server.retraining.start()
+                    return HTTPStatus.OK, *_json(self.server.retraining.status())
+        except (TypeError, ValueError, KeyError, OverflowError, AttributeError) as error:
             if isinstance(error, SparselabelError):
                 raise
             raise RefusedError(
@@ -263,6 +387,20 @@ class _Handler(BaseHTTPRequestHandler):
             raise RefusedError(HTTPStatus.BAD_REQUEST, "a request must be a JSON object")
         return given
 
+    def _reviewer(self, given: dict[str, Any]) -> str | None:
+        """Who answers; None is whoever started the review, which on a network nobody is."""
+        name = given.get("reviewer")
+        if not name:
+            if self.server.shared is not None:
+                raise RefusedError(
+                    HTTPStatus.UNPROCESSABLE_ENTITY, "say who you are: the answers need a name"
+                )
+            return None
+        if not isinstance(name, str) or len(name) > LONGEST_NAME or not name.isprintable():
+            rule = f"a name has at most {LONGEST_NAME} letters, and no line breaks"
+            raise RefusedError(HTTPStatus.BAD_REQUEST, rule)
+        return name
+
     def _class_or_none(self, column: Any) -> int | None:
         if column is None:
             return None
@@ -277,6 +415,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _json(content: Any) -> tuple[str, bytes, bool]:
     return "application/json", json.dumps(content).encode(), False
+
+
+def _page(given: dict[str, Any]) -> str:
+    """The window that asks."""
+    page = given.get("page", "")
+    if not isinstance(page, str) or len(page) > LONGEST_NAME:
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "a page is named by a short text")
+    return page
 
 
 def _number(text: str) -> int:

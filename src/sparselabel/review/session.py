@@ -3,7 +3,8 @@
 import math
 import threading
 from collections.abc import Container, Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,8 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.review.answer_log import AnswerFile
-from sparselabel.review.question_order import Chance, Pool, known_positives
+from sparselabel.review.leases import Leases
+from sparselabel.review.question_order import Chance, Passed, Pool, known_positives
 
 
 class ReviewSession:
@@ -25,6 +27,7 @@ class ReviewSession:
         self.split, self.scores, self.answers = split, scores, answers
         self.classes = split.truth.classes
         self.lock = threading.RLock()
+        self.leases = Leases()
         self._unreadable: set[int] = set()
 
     def unreadable(self, row: int) -> None:
@@ -53,8 +56,23 @@ VALUES = {"yes": POSITIVE, "no": NEGATIVE, "skip": SKIPPED}
 WORDS = {value: word for word, value in VALUES.items()}
 
 
+class Said(NamedTuple):
+    """An answer to a question, and whose it is."""
+
+    value: int
+    reviewer: str
+
+
+@dataclass(frozen=True)
+class Given:
+    """Answers that somebody gave together: one, or a page of them."""
+
+    reviewer: str
+    entries: list[Entry]
+
+
 class Review(ReviewSession):
-    """Questions about unknown labels of a training split (scores (N, L)), the most useful first."""
+    """Questions about unknown labels of a split (scores (N, L)), those first that bring most positives."""
 
     def __init__(
         self, split: PreparedSplit, scores: npt.NDArray[np.floating[Any]], answers: AnswerFile
@@ -63,92 +81,146 @@ class Review(ReviewSession):
         self._known_before = known_positives(split.observed.values)
         self._most = FEWEST
         self._pools: dict[int | None, Pool] = {}
-        self._history: list[Entry] = []
-        self._stacks: dict[Entry, list[int]] = {}
-        self.strangers = 0  # answers about images or classes that this data does not have
+        self._history: list[Given] = []
+        self._stacks: dict[Entry, list[Said]] = {}
+        self._columns_of: dict[int, set[int]] = {}  # of a row: classes that have answers
         row_of = rows_of({answer.image for answer in answers.answers}, split)
         column_of = {name: column for column, name in enumerate(self.classes)}
         for answer in answers.answers:
             row, column = row_of.get(answer.image), column_of.get(answer.label)
             if row is None or column is None:
-                self.strangers += 1
+                continue  # of another split, or other data
+            if answer.value is None:
+                self._take_off((row, column))
             else:
-                self._note((row, column), answer.value)
+                self._note([((row, column), answer.value)], answer.reviewer)
 
-    def _note(self, entry: Entry, value: int | None) -> None:
-        stack = self._stacks.setdefault(entry, [])
-        if value is not None:
-            stack.append(value)
-            self._history.append(entry)
-        elif stack:
-            stack.pop()
-            last = len(self._history) - 1 - self._history[::-1].index(entry)
-            del self._history[last]
+    def _note(self, values: list[tuple[Entry, int]], reviewer: str) -> None:
+        for entry, value in values:
+            self._stacks.setdefault(entry, []).append(Said(value, reviewer))
+            self._columns_of.setdefault(entry[0], set()).add(entry[1])
+        self._history.append(Given(reviewer, [entry for entry, _ in values]))
+
+    def _take_off(self, entry: Entry) -> None:
+        """Forget the last answer to a question."""
+        stack = self._stacks.get(entry)
+        if not stack:
+            return
+        stack.pop()
+        for at in reversed(range(len(self._history))):
+            if entry in self._history[at].entries:
+                self._history[at].entries.remove(entry)
+                if not self._history[at].entries:
+                    del self._history[at]
+                break
         if not stack:
             del self._stacks[entry]
+            self._columns_of[entry[0]].discard(entry[1])
 
     def said(self, entry: Entry) -> int | None:
         """The answer to a question, if there is one."""
         stack = self._stacks.get(entry)
-        return stack[-1] if stack else None
+        return stack[-1].value if stack else None
 
-    def answer(self, row: int, column: int, word: str) -> None:
+    def answer(self, row: int, column: int, word: str, reviewer: str | None = None) -> None:
         """Keep an answer: yes, no or skip; it is on the disk when this returns."""
-        if word not in VALUES:
-            raise ConfigError(f"an answer is {', '.join(VALUES)}, not {word!r}")
-        self.refuse_unknown(row, column)
-        with self.lock:
-            self.answers.add([(self.name_of(row), self.classes[column], VALUES[word])])
-            self._note((row, column), VALUES[word])
+        self.take({"row": row, "class": column, "answer": word}, reviewer)
 
-    def take(self, given: dict[str, Any]) -> None:
-        """Keep an answer as the page gives it."""
-        self.answer(given["row"], given["class"], given["answer"])
-
-    def take_back(self) -> dict[str, Any] | None:
-        """Take the last answer back; returns the question, or None where there is none."""
+    def take(self, given: dict[str, Any], reviewer: str | None = None) -> None:
+        """Keep an answer as the page gives it, or a page of ``answers``: all are on the disk, or none is."""
+        values: list[tuple[Entry, int]] = []
+        for one in given.get("answers", [given]):
+            entry, word = (one["row"], one["class"]), one["answer"]
+            if word not in VALUES:
+                raise ConfigError(f"an answer is {', '.join(VALUES)}, not {word!r}")
+            self.refuse_unknown(*entry)
+            values.append((entry, VALUES[word]))
         with self.lock:
-            if not self._history:
-                return None
-            row, column = entry = self._history[-1]
-            self.answers.add([(self.name_of(row), self.classes[column], None)])
-            self._note(entry, None)
-            return self.question(row, column)
+            lines = [(self.name_of(row), self.classes[column], value) for (row, column), value in values]
+            self.answers.add(lines, reviewer)
+            self._note(values, self.answers.reviewer if reviewer is None else reviewer)
+
+    def take_back(self, reviewer: str | None = None) -> list[dict[str, Any]]:
+        """Take back what was answered last, by this reviewer or by anybody; returns the questions.
+
+        An answer that somebody else has replaced since stays as it is.
+        """
+        with self.lock:
+            for given in reversed(self._history):
+                if reviewer not in (None, given.reviewer):
+                    continue
+                own = [one for one in given.entries if self._stacks[one][-1].reviewer == given.reviewer]
+                if not own:
+                    continue
+                self.answers.add([(self.name_of(row), self.classes[c], None) for row, c in own], reviewer)
+                before = [self.said(entry) for entry in own]
+                for entry in own:
+                    self._take_off(entry)
+                questions = [self.question(*entry) for entry in own]
+                for question, value in zip(questions, before, strict=True):
+                    question["before"] = WORDS[value] if value is not None else None
+                return questions
+            return []
 
     def next(
-        self, count: int, column: int | None = None, without: Iterable[Entry] = (), *, skipped: bool = False
+        self,
+        count: int,
+        column: int | None = None,
+        without: Iterable[Entry] = (),
+        *,
+        skipped: bool = False,
+        grid: bool = False,
+        page: str = "",
     ) -> list[dict[str, Any]]:
         """The next questions, of a class or of all; none that was answered, nor those ``without``.
 
-        With ``skipped`` those that were skipped, the first first.
+        With ``skipped`` those that were skipped, the first first. With ``grid`` all are about one class. Their
+        images are kept for this ``page``, with those ``without``, which it shows.
         """
-        if skipped:
-            return self._skipped(count, set(without))
         with self.lock:
-            chance, known = self.chance(), self._known_now()
-            here = set(without)
+            rows, columns = self.scores.shape
+            here = {one for one in without if 0 <= one[0] < rows and 0 <= one[1] < columns}
+            others = self.leases.of_others(page)
+            gone = self._unreadable | {row for row, _ in others}
+            if skipped:
+                entries = [
+                    entry
+                    for entry, stack in self._stacks.items()
+                    if stack[-1].value == SKIPPED and entry not in here and entry[0] not in gone
+                    if not math.isnan(self.scores[entry])  # an image that could not be read
+                ]
+                if grid:
+                    entries = [entry for entry in entries if entry[1] == entries[0][1]]
+                questions = [self.question(*entry) for entry in entries[:count]]
+            else:
 
-            def passed(row: int, column: int) -> bool:
-                entry = row, column
-                return entry in self._stacks or entry in here or row in self._unreadable
+                def passed(row: int, column: int) -> bool:
+                    entry = row, column
+                    return entry in self._stacks or entry in here or row in gone
 
-            while True:
-                pool = self._pool(column)
+                chosen = self._choose(count, column, passed, here | others, grid)
+                questions = [self.question(*one) for one in chosen]
+            self.leases.hold(page, here.union((one["row"], one["class"]) for one in questions))
+            return questions
+
+    def _choose(
+        self, count: int, column: int | None, passed: Passed, shown: set[Entry], grid: bool
+    ) -> list[tuple[int, int, float]]:
+        """Rows, classes and chances of a yes of the next questions; those ``shown`` are being answered."""
+        chance, known = self.chance(), self._known_now()
+        for entry in shown:
+            if not math.isnan(self.scores[entry]):
+                known[entry[1]] += chance(float(self.scores[entry]))
+        while True:
+            pool = self._pool(column)
+            if grid and column is None:
+                chosen = pool.choose_class(count, known, passed, chance)
+            else:
                 chosen = list(pool.choose(count, known, passed, chance))
-                if column is not None or self._most >= MOST or not pool.used_up(passed):
-                    break
-                self._most, self._pools = 4 * self._most, {}
-            return [self.question(row, c, chance(score)) for row, c, score in chosen]
-
-    def _skipped(self, count: int, without: set[Entry]) -> list[dict[str, Any]]:
-        with self.lock:
-            skipped = [
-                entry
-                for entry, stack in self._stacks.items()
-                if stack[-1] == SKIPPED and entry not in without and entry[0] not in self._unreadable
-                if not math.isnan(self.scores[entry])  # an image that could not be read
-            ]
-            return [self.question(*entry) for entry in skipped[:count]]
+            if column is not None or self._most >= MOST or not pool.used_up(passed):
+                break
+            self._most, self._pools = 4 * self._most, {}
+        return [(row, c, chance(score)) for row, c, score in chosen]
 
     def _pool(self, column: int | None) -> Pool:
         if column not in self._pools:
@@ -158,26 +230,37 @@ class Review(ReviewSession):
         return self._pools[column]
 
     def question(self, row: int, column: int, chance: float | None = None) -> dict[str, Any]:
-        """A question as the page gets it; without score and chance (None) for an image that has no score."""
+        """A question as the page gets it; without score and chance (None) for an image that has no score.
+
+        ``known`` are the classes that the image is known to show.
+        """
         answer = self.said((row, column))
         score = float(self.scores[row, column])
-        known = not math.isnan(score)  # JSON has no NaN
-        if known and chance is None:
-            chance = self.chance()(score)
+        scored = not math.isnan(score)  # JSON has no NaN
+        if scored and chance is None:
+            chance = self.chance_of(row, column)
+        known = set(np.flatnonzero(np.asarray(self.split.observed.values[row]) == POSITIVE).tolist())
+        for other in self._columns_of.get(row, ()):
+            (known.add if self.said((row, other)) == POSITIVE else known.discard)(other)
         return {
             "row": row,
             "class": column,
             "label": self.classes[column],
             "image": self.name_of(row),
-            "score": score if known else None,
+            "score": score if scored else None,
             "chance": chance,
             "answer": None if answer is None else WORDS[answer],
+            "known": [self.classes[other] for other in sorted(known - {column})],
         }
+
+    def chance_of(self, row: int, column: int) -> float:
+        """How likely an answer is yes."""
+        return self.chance()(float(self.scores[row, column]))
 
     def chance(self) -> Chance:
         """How scores are to be read, by the answers so far."""
         with self.lock:
-            asked = [(entry, stack[-1]) for entry, stack in [*self._stacks.items()][-FITTED:]]
+            asked = [(entry, stack[-1].value) for entry, stack in [*self._stacks.items()][-FITTED:]]
         told = [(float(self.scores[entry]), value == POSITIVE) for entry, value in asked if value != SKIPPED]
         told = [(score, yes) for score, yes in told if not math.isnan(score)]
         return Chance.fitted([score for score, _ in told], [yes for _, yes in told])
@@ -185,30 +268,38 @@ class Review(ReviewSession):
     def _known_now(self) -> npt.NDArray[np.float64]:
         known = self._known_before.copy()
         for (row, column), stack in self._stacks.items():
-            if stack[-1] == POSITIVE and self.split.observed.values[row, column] != POSITIVE:
+            if stack[-1].value == POSITIVE and self.split.observed.values[row, column] != POSITIVE:
                 known[column] += 1
         return known
 
     def summary(self, column: int | None = None) -> dict[str, Any]:
         """How far the review is, and what it has brought and may bring."""
         with self.lock:
-            last = [(entry, stack[-1]) for entry, stack in self._stacks.items()]
+            last = [(entry, stack[-1].value) for entry, stack in self._stacks.items()]
             counts = {word: sum(value == number for _, value in last) for word, number in VALUES.items()}
             new = [
                 entry
                 for entry, value in last
                 if value == POSITIVE and self.split.observed.values[entry] == UNKNOWN
             ]
-            coming = [question["chance"] for question in self.next(AHEAD, column)]
+            gone = self._unreadable
+            ahead = self._choose(
+                AHEAD, column, lambda row, one: (row, one) in self._stacks or row in gone, set(), False
+            )
             return counts | {
                 "answered": len(last),
                 "found": len(new),
                 "classes": len({label for _, label in new}),
                 "known": int(self._known_before.sum()),
-                "ahead": len(coming),
-                "expected": float(sum(coming)),
+                "ahead": len(ahead),
+                "expected": float(sum(chance for _, _, chance in ahead)),
                 "can_undo": bool(self._history),
+                "goal": self.goal(),
             }
+
+    def goal(self) -> dict[str, Any] | None:
+        """How many more answers the goal takes, if it has an end."""
+        return None
 
 
 def rows_of(asked: Container[str], split: PreparedSplit) -> dict[str, int]:

@@ -1,15 +1,20 @@
 "use strict";
 // Names of classes and files are put in as text, never as markup. Nothing is fetched from anywhere else.
 
-const AHEAD = 6, KEPT = 2000, SKIPPED = "skipped";
+const AHEAD = 6, KEPT = 2000, PAGE = 24, SKIPPED = "skipped", LONGEST_PAUSE = 120;
 const $ = (id) => document.getElementById(id);
-const state = { about: null, items: [], at: 0, only: null, skipped: false, busy: false, heat: true, whole: false };
+const state = {
+  about: null, mode: "grid", items: [], at: 0, only: null, skipped: false, busy: false, heat: false,
+  page: [], coming: null, focus: 0, began: 0, seconds: 0, answers: 0,
+  window: [...crypto.getRandomValues(new Uint32Array(4))].map((part) => part.toString(16)).join("-"),
+};
 
 class Gone extends Error {}
 
 async function ask(path, body) {
+  const who = { page: state.window, reviewer: $("name").value.trim() };
   const options = body === undefined ? {} : {
-    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
+    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ ...who, ...body }),
   };
   let reply;
   try {
@@ -22,38 +27,62 @@ async function ask(path, body) {
   return content;
 }
 
+const whole = () => state.mode === "whole";
+const inGrid = () => state.mode === "grid";
 const current = () => state.items[state.at];
 const count = (number, thing) => `${number.toLocaleString("en")} ${thing}${number === 1 ? "" : "s"}`;
+const classes = (number) => number === 1 ? "1 class" : `${number.toLocaleString("en")} classes`;
 const imageOf = (item) => `image/${item.row}`;
+const smallOf = (item) => `small/${item.row}`;
 const mapOf = (item) => `map/${item.row}/${item.class}`;
+const named = (name) => {
+  const strong = document.createElement("strong");
+  strong.textContent = name;
+  return strong;
+};
 
 function tell(text) { $("problem").hidden = !text; $("problem").textContent = text; }
 function announce(text) { $("announce").textContent = text; }
 
 function questionOf(item) {
-  return state.whole ? "What is in this image?" : `Is there ${item.label} in this image?`;
+  if (whole()) return "What is in this image?";
+  return inGrid() ? `Mark the images without ${item.label}` : `Is there ${item.label} in this image?`;
+}
+
+function nothingLeft() {
+  if (state.skipped) return "No skipped question is left.";
+  if (state.only !== null) return "Nothing is left to ask about this class.";
+  return "Nothing is left to ask about.";
 }
 
 function show() {
-  const item = current();
-  for (const id of ["suggested", "whole"]) $(id).hidden = true;
+  const item = inGrid() ? state.page[0] : current();
+  document.body.className = state.mode;
+  for (const id of ["suggested", "whole", "many"]) $(id).hidden = true;
+  $("stage").hidden = inGrid();
+  $("grid").hidden = !inGrid();
   $("image").hidden = !item;
   $("map").hidden = true;
   $("waiting").hidden = Boolean(item);
+  $("known").textContent = "";
+  for (const id of ["back", "next"]) $(id).hidden = inGrid();
+  for (const id of ["rest", "unsure", "enlarge"]) $(id).hidden = !inGrid();
+  $("heat").hidden = whole();
   disable("back", state.at === 0);
   disable("next", !item);
-  disable("heat", !item || state.whole);
-  $("heat").hidden = state.whole;
+  for (const id of ["heat", "rest", "unsure", "enlarge"]) disable(id, !item);
+  state.began = performance.now();
   if (!item) {
-    $("question").textContent = state.skipped ? "No skipped question is left."
-      : state.only === null ? "Nothing is left to ask about." : "Nothing is left to ask about this class.";
+    $("question").textContent = nothingLeft();
     $("details").textContent = "";
     $("waiting").textContent = "";
+    $("grid").replaceChildren();
     return;
   }
-  if (state.whole) showWhole(item);
+  if (inGrid()) return showGrid();
+  if (whole()) showWhole(item);
   else showSuggested(item);
-  $("image").alt = `Training image ${item.image}`;
+  $("image").alt = `Image ${item.image}`;
   load($("image"), imageOf(item));
   showHeat();
 }
@@ -63,16 +92,85 @@ function load(image, address) {
 }
 
 function showSuggested(item) {
-  const name = document.createElement("strong");
-  name.textContent = item.label;
-  $("question").replaceChildren("Is there ", name, " in this image?");
+  $("question").replaceChildren("Is there ", named(item.label), " in this image?");
   const said = { yes: " You said yes.", no: " You said no.", skip: " You skipped it." }[item.answer] || "";
   const how = item.score === null
     ? "No score: the model could not read it."
     : `Score ${item.score.toFixed(2)}, about ${Math.round(100 * item.chance)} % likely.`;
   $("details").textContent = `${how} ${item.image}.${said}`;
+  $("known").textContent = item.known.length ? `Labels it has: ${item.known.join(", ")}.` : "It has no label yet.";
   for (const word of ["yes", "no", "skip"]) $(word).classList.toggle("said", item.answer === word);
   $("suggested").hidden = false;
+}
+
+function showGrid() {
+  const [first] = state.page;
+  $("question").replaceChildren("Mark the images without ", named(first.label));
+  $("details").textContent = `${count(state.page.length, "image")}, the likeliest first. What is not marked is saved as yes.`;
+  $("grid").replaceChildren(...state.page.map(tileOf));
+  $("many").hidden = false;
+  showMarks();
+  showHeat();
+  focusTile(0);
+}
+
+function tileOf(item, at) {
+  const tile = document.createElement("button"), shown = document.createElement("span");
+  const image = document.createElement("img"), mark = document.createElement("b"), small = document.createElement("small");
+  tile.type = "button";
+  tile.className = "tile";
+  tile.tabIndex = -1;
+  shown.className = "shown";
+  image.alt = "";
+  image.src = smallOf(item);
+  image.addEventListener("error", () => cannotShow(item));
+  small.textContent = item.known.length ? `has ${item.known.join(", ")}` : "no label yet";
+  tile.title = item.image;
+  shown.append(image);
+  tile.append(mark, shown, small);
+  tile.addEventListener("click", (event) => {
+    focusTile(at);
+    if (event.shiftKey) markRest(at);
+    else setMark(at, item.mark === "no" ? "yes" : "no");
+  });
+  return tile;
+}
+
+function showMarks() {
+  const words = { no: 0, skip: 0 };
+  state.page.forEach((item, at) => {
+    const tile = $("grid").children[at], word = item.mark || "yes";
+    if (word in words) words[word] += 1;
+    tile.className = `tile ${word}`;
+    tile.setAttribute("aria-pressed", String(word === "no"));
+    tile.querySelector("b").textContent = { yes: "", no: "✕ no", skip: "? not sure" }[word];
+    tile.setAttribute("aria-label", `Image ${at + 1} of ${state.page.length}: ${{ yes: "yes", no: "no", skip: "not sure" }[word]}, ${item.label}. ${tile.querySelector("small").textContent}`);
+  });
+  const yes = state.page.length - words.no - words.skip;
+  $("saving").textContent = `Save ${yes} yes, ${words.no} no${words.skip ? `, ${words.skip} not sure` : ""}`;
+}
+
+function setMark(at, word) {
+  state.page[at].mark = word;
+  showMarks();
+}
+
+function markRest(at) {
+  for (const item of state.page.slice(at)) item.mark = "no";
+  showMarks();
+}
+
+function focusTile(at) {
+  const tiles = $("grid").children;
+  if (!tiles.length) return;
+  state.focus = Math.max(0, Math.min(at, tiles.length - 1));
+  [...tiles].forEach((tile, place) => { tile.tabIndex = place === state.focus ? 0 : -1; });
+  tiles[state.focus].focus({ preventScroll: state.focus === 0 });
+}
+
+function columns() {
+  const tiles = [...$("grid").children], top = tiles[0].offsetTop;
+  return tiles.filter((tile) => tile.offsetTop === top).length;
 }
 
 function showWhole(item) {
@@ -92,12 +190,26 @@ function showWhole(item) {
 }
 
 function showHeat() {
-  const item = current(), shown = state.heat && item && !state.whole && !item.noMap;
   $("heat").setAttribute("aria-pressed", String(state.heat));
+  if (inGrid()) return showGridHeat();
+  const item = current(), shown = state.heat && item && !whole() && !item.noMap;
   $("map").hidden = !shown;
   if (!shown) return;
   $("map").alt = `Heat map: where the model sees ${item.label}`;
   load($("map"), mapOf(item));
+}
+
+function showGridHeat() {
+  state.page.forEach((item, at) => {
+    const shown = $("grid").children[at].querySelector(".shown");
+    if (shown.children.length > 1) shown.lastChild.remove();
+    if (!state.heat) return;
+    const map = document.createElement("img");
+    map.alt = "";
+    map.src = mapOf(item);
+    map.addEventListener("error", () => map.remove());
+    shown.append(map);
+  });
 }
 
 function disable(id, off) {
@@ -105,26 +217,60 @@ function disable(id, off) {
 }
 
 function showSummary(summary) {
+  state.summary = summary;
   disable("undo", !summary.can_undo);
-  if (state.whole) {
+  showGoal(summary.goal);
+  if (whole()) {
     $("counts").textContent = `${count(summary.answered, "image")} done`;
     const sure = summary.error === null ? "" : ` ± ${summary.error.toFixed(2)} (standard error)`;
     $("gain").textContent = summary.answered
       ? `What it brings: so far an image has ${summary.mean.toFixed(2)}${sure} classes on average. A few dozen images are enough for most purposes; four times as many halve the error.`
-      : "What it brings: the number of classes in an image, which methods like en and role need. A few dozen random images are enough.";
+      : "What it brings: the number of classes in an image, which training needs to know. A few dozen random images are enough.";
     return;
   }
   $("counts").textContent = `${summary.answered.toLocaleString("en")} answered: ${summary.yes} yes, ${summary.no} no, ${summary.skip} skipped`;
-  const found = summary.found
-    ? `you have found ${count(summary.found, "missing label")} of ${summary.classes === 1 ? "1 class" : `${summary.classes} classes`}; training knew ${count(summary.known, "positive")} before.`
-    : `training knows ${count(summary.known, "positive label")}; each yes adds one, each no spares the model a wrong guess.`;
+  const forThresholds = state.about.goal === "thresholds";
+  const found = forThresholds
+    ? "from which score on a label is suggested, and how often that is right. Nothing is learned from these images: they only check."
+    : summary.found
+      ? `you have found ${count(summary.found, "missing label")} of ${classes(summary.classes)}; training knew ${count(summary.known, "positive")} before.`
+      : `training knows ${count(summary.known, "positive label")}; each yes adds one, each no spares the model a wrong guess.`;
   const coming = summary.ahead
     ? ` Of the next ${summary.ahead} questions about ${Math.round(summary.expected)} are expected to be yes, by the scores and by your answers so far.`
     : "";
   $("gain").textContent = `What it brings: ${found}${coming}`;
 }
 
+function showGoal(goal) {
+  $("goal").hidden = !goal;
+  if (!goal) return;
+  if (whole()) {
+    $("goal").textContent = goal.more
+      ? `${count(goal.more, "more image")} until the number of classes per image is known within ${Math.round(100 * goal.within)} %.`
+      : `The number of classes per image is known within ${Math.round(100 * goal.within)} %.`;
+    return;
+  }
+  const done = `${classes(goal.done)} can be trusted`;
+  const never = goal.out_of_reach ? ` ${classes(goal.out_of_reach)} would need more validation images.` : "";
+  $("goal").textContent = goal.more
+    ? `${goal.more.toLocaleString("en")} more for trusted thresholds of ${classes(goal.classes)}; ${done}.${never}`
+    : `Thresholds of ${done}.${never} Finish puts the answers to use.`;
+}
+
+function keepTime(answers) {
+  state.seconds += Math.min((performance.now() - state.began) / 1000, LONGEST_PAUSE);
+  state.answers += answers;
+  showPace();
+}
+
+function showPace() {
+  const each = state.seconds / Math.max(state.answers, 1), thing = whole() ? "image" : "answer";
+  $("pace").textContent = state.answers
+    ? `${each.toFixed(1)} seconds per ${thing}, ${Math.round(60 / Math.max(each, 0.01))} a minute.` : "";
+}
+
 async function fill() {
+  if (inGrid()) return fillPage();
   if (state.items.length - state.at > AHEAD) return;
   const open = state.items.filter((item) => !item.answer).slice(-KEPT).map((item) => [item.row, item.class]);
   const begun = state.items;
@@ -138,6 +284,29 @@ async function fill() {
   preload();
 }
 
+async function nextPage(without) {
+  const open = without.map((item) => [item.row, item.class]);
+  const got = await ask("next", { count: PAGE, class: state.only, skipped: state.skipped, grid: true, without: open });
+  for (const item of got.questions) {
+    item.answer = null;
+    item.ahead = new Image();  // the browser keeps it
+    item.ahead.src = smallOf(item);
+  }
+  return got;
+}
+
+// The page after this one is asked for as soon as this one is there.
+async function fillPage() {
+  let got = state.coming ? await state.coming.catch(() => null) : null;
+  if (!got || !got.questions.length) {
+    got = await nextPage([]);
+    showSummary(got.summary);
+  }
+  state.page = got.questions;
+  state.coming = got.after || (state.page.length ? nextPage(state.page) : null);
+  state.coming?.catch(() => null);  // it is said when its turn comes
+}
+
 // One after the other: a browser has few connections to a server, and an answer must not wait for images.
 let loading = false;
 
@@ -146,7 +315,7 @@ async function preload() {
   loading = true;
   for (let item; (item = state.items.slice(state.at, state.at + 1 + AHEAD).find((one) => !one.ahead));) {
     item.ahead = [];
-    for (const address of [imageOf(item)].concat(state.whole ? [] : [mapOf(item)])) {
+    for (const address of [imageOf(item)].concat(whole() || !state.heat ? [] : [mapOf(item)])) {
       const image = new Image();
       item.ahead.push(image);
       image.src = address;
@@ -179,20 +348,37 @@ async function work(task, waits = false) {
 
 async function restart() {
   state.items = [];
+  state.page = [];
+  state.coming = null;
   state.at = 0;
   await fill();
   show();
-  if (current()) announce(questionOf(current()));
+  const first = inGrid() ? state.page[0] : current();
+  if (first) announce(questionOf(first));
 }
 
 const answer = (word) => work(async () => {
   const item = current();
-  if (!item || state.whole) return;
+  if (!item || state.mode !== "one") return;
   const got = await ask("answer", { row: item.row, class: item.class, answer: word, only: state.only });
   item.answer = word;
   tell("");
+  keepTime(1);
   showSummary(got.summary);
   await goOn(`${word === "skip" ? "Skipped" : word === "yes" ? "Yes" : "No"}: ${item.label}.`);
+});
+
+const save = () => work(async () => {
+  if (!inGrid() || !state.page.length) return;
+  const answers = state.page.map((item) => ({ row: item.row, class: item.class, answer: item.mark || "yes" }));
+  const got = await ask("answer", { answers, only: state.only });
+  tell("");
+  keepTime(answers.length);
+  showSummary(got.summary);
+  await fillPage();
+  show();
+  scrollTo(0, 0);
+  announce(`${count(answers.length, "answer")} saved. ${state.page.length ? questionOf(state.page[0]) : nothingLeft()}`);
 });
 
 const done = () => work(async () => {
@@ -203,8 +389,9 @@ const done = () => work(async () => {
   item.answer = "done";
   item.present = present;
   tell("");
+  keepTime(1);
   showSummary(got.summary);
-  await goOn(`${present.length === 1 ? "1 class" : `${present.length} classes`} kept.`);
+  await goOn(`${classes(present.length)} kept.`);
   $("question").scrollIntoView({ block: "nearest" });
 });
 
@@ -229,17 +416,28 @@ const move = (step) => work(async () => {
 const undo = () => work(async () => {
   const got = await ask("undo", { only: state.only });
   showSummary(got.summary);
-  if (!got.question) return announce("There is nothing to undo.");
-  const same = (item) => item.row === got.question.row && item.class === got.question.class;
+  if (!got.questions.length) return announce("There is nothing to undo.");
+  tell("");
+  if (inGrid()) {
+    const now = state.page, coming = state.coming;
+    for (const item of got.questions) item.mark = item.before;
+    if (now.length) state.coming = Promise.resolve({ questions: now, after: coming });
+    state.page = got.questions;
+  } else {
+    for (const question of got.questions) putBack(question);
+  }
+  show();
+  announce(`Taken back. ${questionOf(got.questions[0])}`);
+});
+
+function putBack(question) {
+  const same = (item) => item.row === question.row && item.class === question.class;
   const before = state.items.find(same);
   state.items = state.items.filter((item) => !same(item));
   state.at = Math.min(Math.max(0, state.at - (before ? 1 : 0)), state.items.length);
-  if (before && before.present) got.question.present = before.present;
-  state.items.splice(state.at, 0, got.question);
-  tell("");
-  show();
-  announce(`Taken back. ${questionOf(got.question)}`);
-});
+  if (before && before.present) question.present = before.present;
+  state.items.splice(state.at, 0, question);
+}
 
 const toggleHeat = () => {
   state.heat = !state.heat;
@@ -247,17 +445,108 @@ const toggleHeat = () => {
   announce(`Heat map ${state.heat ? "shown" : "hidden"}.`);
 };
 
-async function cannotShow() {
-  const item = current();
-  if (!item || $("image").getAttribute("src") !== imageOf(item)) return;
+const switchMode = () => {
+  if (whole()) return;
+  work(async () => {
+    state.mode = inGrid() ? "one" : "grid";
+    state.heat = !inGrid();  // 24 maps take time
+    history.replaceState(null, "", inGrid() ? "#" : "#one");
+    showMode();
+    await restart();
+  }, true);
+};
+
+function showMode() {
+  $("other").textContent = inGrid() ? "One at a time" : "Many at a time";
+  $("mode").hidden = whole();
+}
+
+function enlarge() {
+  const item = state.page[state.focus];
+  if (!item) return;
+  $("largest").src = imageOf(item);
+  $("largest").alt = `Image ${item.image}`;
+  $("large").showModal();
+}
+
+const finish = () => work(async () => {
+  const got = await ask("finish", {});
+  const summary = got.summary;
+  state.coming = null;
+  for (const id of ["stage", "grid", "panel"]) $(id).hidden = true;
+  $("end").hidden = false;
+  const pace = state.answers ? ` This page took ${(state.seconds / 60).toFixed(1)} minutes for ${count(state.answers, whole() ? "image" : "answer")}.` : "";
+  $("brought").textContent = `${whole() ? count(summary.answered, "image") : count(summary.answered, "answer")} in ${state.about.file}.${pace}`;
+  $("trusted").hidden = got.trusted === undefined;
+  if (got.trusted !== undefined) {
+    $("trusted").textContent = `The thresholds were chosen again: ${got.trusted} of ${got.all_classes} can be trusted now, ${got.trusted_before} could before. Predictions of this run use them from now on.`;
+  }
+  const why = state.about.no_training;
+  disable("train", why || !summary.answered);
+  $("training").hidden = !why;
+  if (why) $("training").textContent = `It cannot be trained here: ${why}.`;
+  else showTraining(await ask("training"));
+  $("end").focus();
+});
+
+const goBack = () => work(async () => {
+  $("end").hidden = true;
+  $("panel").hidden = false;
+  await restart();
+});
+
+const train = () => work(async () => {
+  if ($("train").getAttribute("aria-disabled") === "true") return;
+  showTraining(await ask("train", {}));
+});
+
+const percent = (share) => (100 * share).toFixed(1);
+
+function showTraining(status) {
+  const running = status.state === "running";
+  disable("train", running || state.about.no_training || !state.summary.answered);
+  $("training").hidden = status.state === "none";
+  $("progress").hidden = !running;
+  $("change").hidden = status.state !== "done";
+  if (running) {
+    $("progress").max = status.epochs;
+    if (status.epoch) $("progress").value = status.epoch;
+    else $("progress").removeAttribute("value");
+    $("training").textContent = status.epoch
+      ? `Training ${status.run}: epoch ${status.epoch} of at most ${status.epochs}.` : `Training ${status.run} begins …`;
+    setTimeout(async () => {
+      try { showTraining(await ask("training")); } catch (error) { tell(error.message); }
+    }, 1500);
+  }
+  if (status.state === "failed") $("training").textContent = `Training failed: ${status.error}`;
+  if (status.state !== "done") return;
+  const change = status.change;
+  $("training").textContent = `The new run is in ${status.run}.`;
+  const names = { test: "test", val: "validation" };
+  const map = change.split === undefined ? ""
+    : `Mean average precision on the ${names[change.split]} images: ${percent(change.before)} before, ${percent(change.after)} now${change.low <= 0 && change.high >= 0 ? " (the difference may be chance)" : ""}. `;
+  $("change").textContent = `${map}Thresholds that can be trusted: ${change.trusted_before} of ${change.classes} before, ${change.trusted_after} now.`;
+}
+
+async function cannotShow(item) {
+  const here = inGrid() ? state.page.includes(item) : item === current() && $("image").getAttribute("src") === imageOf(item);
+  if (!item || !here) return;
   try {
-    await ask(imageOf(item));
+    await ask(inGrid() ? smallOf(item) : imageOf(item));
   } catch (error) {
     if (error instanceof Gone) return tell(error.message);
-    if (error instanceof SyntaxError) return load($("image"), `${imageOf(item)}?again`);  // it was a moment's fault
+    if (error instanceof SyntaxError) {  // it was a moment's fault
+      const shown = inGrid() ? $("grid").children[state.page.indexOf(item)].querySelector("img") : $("image");
+      return load(shown, `${inGrid() ? smallOf(item) : imageOf(item)}?again`);
+    }
+    tell(`${item.image} cannot be shown and was passed over. (${error.message})`);
+    if (inGrid()) {
+      state.page = state.page.filter((other) => other.row !== item.row);
+      if (!state.page.length) await fillPage();
+      return show();
+    }
     state.items = state.items.filter((other) => other.row !== item.row || other.answer);
     state.at = Math.min(state.at, state.items.length);
-    tell(`${item.image} cannot be shown and was passed over. (${error.message})`);
     await fill();
     show();
   }
@@ -265,26 +554,46 @@ async function cannotShow() {
 
 function start(about) {
   state.about = about;
-  state.whole = about.mode === "whole";
+  state.mode = about.goal === "count" ? "whole" : location.hash === "#one" ? "one" : "grid";
+  state.heat = state.mode === "one";
   $("run").textContent = about.run;
   document.title = `Review of ${about.run}`;
-  $("kept").textContent = `Every answer is saved at once, by ${about.reviewer}, in ${about.file}.`;
-  $("filter").hidden = state.whole;
-  if (!state.whole) {
+  $("kept").textContent = `Every answer is saved at once, in ${about.file}.`;
+  $("name").value = about.reviewer || remembered() || "";
+  if (!$("name").value) tell("Write your name below first: it is kept with your answers.");
+  $("filter").hidden = whole();
+  showMode();
+  if (!whole()) {
     $("only").replaceChildren(new Option("all classes", ""), new Option("what was skipped", SKIPPED),
       ...about.classes.map((name, number) => new Option(name, String(number))));
   }
   showSummary(about.summary);
 }
 
+function remembered() {
+  try { return localStorage.getItem("reviewer"); } catch { return null; }
+}
+
 $("yes").addEventListener("click", () => answer("yes"));
 $("no").addEventListener("click", () => answer("no"));
 $("skip").addEventListener("click", () => answer("skip"));
+$("save").addEventListener("click", save);
+$("rest").addEventListener("click", () => { markRest(state.focus); });
+$("unsure").addEventListener("click", () => toggleMark("skip"));
+$("enlarge").addEventListener("click", enlarge);
+$("mode").addEventListener("click", switchMode);
+$("finish").addEventListener("click", finish);
+$("more").addEventListener("click", goBack);
+$("train").addEventListener("click", train);
 $("undo").addEventListener("click", undo);
 $("back").addEventListener("click", () => move(-1));
 $("next").addEventListener("click", () => move(1));
 $("heat").addEventListener("click", toggleHeat);
 $("whole").addEventListener("submit", (event) => { event.preventDefault(); done(); });
+$("name").addEventListener("change", () => {
+  try { localStorage.setItem("reviewer", $("name").value.trim()); } catch { /* it is asked again */ }
+  tell("");
+});
 $("find").addEventListener("input", () => {
   const wanted = $("find").value.trim().toLocaleLowerCase();
   for (const label of $("classes").children) label.hidden = !label.textContent.toLocaleLowerCase().includes(wanted);
@@ -297,21 +606,41 @@ $("only").addEventListener("change", () => {
   $("only").blur(); // or keys would go on choosing classes instead of answering
   work(restart, true);
 });
-$("image").addEventListener("error", cannotShow);
+$("image").addEventListener("error", () => cannotShow(current()));
 $("map").addEventListener("error", () => {
   const item = current();
   if (!item || $("map").getAttribute("src") !== mapOf(item)) return;
   item.noMap = true;
   $("map").hidden = true;
 });
+
+function toggleMark(word) {
+  const item = state.page[state.focus];
+  if (item) setMark(state.focus, item.mark === word ? "yes" : word);
+}
+
 const KEYS = {
-  y: () => answer("yes"), n: () => answer("no"), s: () => answer("skip"), u: undo, m: toggleHeat,
-  ArrowRight: () => move(1), ArrowLeft: () => move(-1),
+  one: {
+    y: () => answer("yes"), n: () => answer("no"), s: () => answer("skip"), u: undo, m: toggleHeat, g: switchMode,
+    ArrowRight: () => move(1), ArrowLeft: () => move(-1),
+  },
+  whole: { u: undo, ArrowRight: () => move(1), ArrowLeft: () => move(-1) },
+  grid: {
+    " ": () => toggleMark("no"), n: () => toggleMark("no"), s: () => toggleMark("skip"), x: () => markRest(state.focus),
+    e: enlarge, u: undo, m: toggleHeat, g: switchMode, Enter: save,
+    ArrowRight: () => focusTile(state.focus + 1), ArrowLeft: () => focusTile(state.focus - 1),
+    ArrowDown: () => focusTile(state.focus + columns()), ArrowUp: () => focusTile(state.focus - columns()),
+  },
 };
+const HELD = new Set(["ArrowRight", "ArrowLeft", "ArrowDown", "ArrowUp"]);
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || $("large").open || $("panel").hidden) return;
   if (event.target.closest("select, input")) return;
-  const task = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+  const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  // Enter and space press the button that has the focus, unless that is an image.
+  if ([" ", "Enter"].includes(key) && event.target.closest("button:not(.tile)")) return;
+  if (event.repeat && !(inGrid() && HELD.has(key))) return;
+  const task = KEYS[state.mode][key];
   if (!task) return;
   event.preventDefault();
   task();
