@@ -250,7 +250,17 @@ def test_the_keyboard_alone_reaches_everything(browser: Any, data: Dataset, tmp_
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_the_screen(browser: Any, data: Dataset, tmp_path: Path, width: int, scheme: str) -> None:
     look = {"viewport": {"width": width, "height": 760}, "color_scheme": scheme}
-    with served(data, tmp_path / "a.csv") as server, Window(browser, server.address, **look) as window:
+    with served(data, tmp_path / "a.csv") as server, Window(browser, server.address, "", **look) as window:
+        window.press("Space", "ArrowRight", "s")
+        assert window.page.evaluate("document.documentElement.scrollWidth") == width
+        ratios = window.page.evaluate(CONTRASTS)
+        assert len(ratios) >= 24
+        assert {name: ratio for name, ratio in ratios if ratio < 4.5} == {}
+        box = window.page.locator("#save").bounding_box()
+        assert box["height"] >= 44
+        assert box["y"] + box["height"] <= 760  # seen without scrolling
+        window.press("g")
+        window.sees(question="Is there")
         assert window.page.evaluate("document.documentElement.scrollWidth") == width
         ratios = window.page.evaluate(CONTRASTS)
         assert len(ratios) >= 14
@@ -275,7 +285,7 @@ CONTRASTS = """() => {
     const color = getComputedStyle(one).backgroundColor;
     return parts(color)[3] === 0 ? paper(one.parentElement) : color;
   };
-  return [...document.querySelectorAll("p, h1, button, select, label")]
+  return [...document.querySelectorAll("p, h1, button, b, small, select, label")]
     .filter((one) => one.offsetParent && one.textContent.trim())
     .filter((one) => one.getAttribute("aria-disabled") !== "true")
     .map((one) => {
@@ -293,6 +303,132 @@ def test_motion_is_reduced_where_it_is_asked_for(browser: Any, data: Dataset, tm
         duration = "getComputedStyle(document.querySelector('#map')).transitionProperty"
         assert window.page.evaluate(duration) in ("none", "all")
         assert window.page.evaluate(duration.replace("Property", "Duration")) == "0s"
+
+
+def pressed(window: Window) -> list[int]:
+    """Places of the images that are marked as wrong."""
+    states = window.page.locator(".tile").evaluate_all("all => all.map(one => one.ariaPressed)")
+    return [at for at, state in enumerate(states) if state == "true"]
+
+
+def test_many_images_at_a_time(browser: Any, data: Dataset, tmp_path: Path) -> None:
+    file = tmp_path / "answers.csv"
+    look = {"viewport": {"width": 1200, "height": 760}}
+    with served(data, file) as server, Window(browser, server.address, "", **look) as window:
+        page = window.page
+        window.sees(question=f"Mark the images without {CLASSES[2]}", saving="Save 8 yes, 0 no")
+        assert page.locator(".tile").count() == 8
+        assert page.locator(".tile small").first.inner_text() == "has cat"
+        api.expect(page.locator(".tile img").first).to_have_js_property("naturalWidth", 90)
+        # Keys: arrows go, space and n mark, s is not sure; a click marks, and marks off.
+        assert page.evaluate("document.activeElement.className") == "tile yes"
+        window.press("ArrowRight", "Space", "ArrowDown", "n", "ArrowUp", "ArrowRight", "s")
+        assert pressed(window) == [1, 7]
+        window.sees(saving="Save 5 yes, 2 no, 1 not sure")
+        page.locator(".tile").nth(7).click()
+        page.locator(".tile").nth(4).click()
+        assert pressed(window) == [1, 4]
+        window.press("ArrowRight", "x")  # and all that follow
+        assert pressed(window) == [1, 4, 5, 6, 7]
+        window.sees(counts="0 answered")
+        assert words(file) == []
+        window.press("Enter")
+        window.sees(counts="8 answered: 2 yes, 5 no, 1 skipped", announce="8 answers saved. Mark the images")
+        window.sees(question=f"Mark the images without {HOSTILE}", pace="seconds per answer")
+        assert words(file) == [1, 0, -2, 1, 0, 0, 0, 0]
+        # Undo brings the whole page back as it was; the one that was shown comes after it.
+        window.press("u")
+        window.sees(question=f"Mark the images without {CLASSES[2]}", counts="0 answered")
+        assert (pressed(window), words(file)) == ([1, 4, 5, 6, 7], [])
+        window.press("Enter")
+        window.sees(question=f"Mark the images without {HOSTILE}", counts="8 answered")
+        window.click("Heat map")
+        assert page.locator(".tile img").count() == 16
+        page.locator(".tile").first.focus()
+        window.press("e")
+        api.expect(page.locator("#largest")).to_have_js_property("naturalWidth", 90)
+        window.press("Enter")  # closes it, and saves nothing
+        api.expect(page.locator("#large")).not_to_have_attribute("open", "")
+        window.sees(counts="8 answered")
+        # The other mode, and back.
+        window.press("g")
+        window.sees(question="Is there", known="Labels it has: ")
+        window.press("y")
+        window.sees(counts="9 answered")
+        window.click("Many at a time")
+        while page.locator(".tile").count():
+            page.locator(".tile").first.focus()
+            window.press("Enter")
+        window.sees(question="Nothing is left to ask about.", counts="24 answered")
+        assert window.said == []
+        assert page.title() == "Review of runs/<i>first</i>"
+
+
+def test_two_people_answer_all_of_it_once(browser: Any, data: Dataset, tmp_path: Path) -> None:
+    file = tmp_path / "answers.csv"
+    with (
+        served(data, file) as server,
+        Window(browser, server.address) as bob,
+        Window(browser, server.address, "") as ann,
+    ):
+        bob.page.get_by_label("Your name").fill("bob")
+        bob.page.locator("#no").focus()
+        for _ in range(3):
+            bob.press("n")
+        shown = ann.page.locator(".tile").evaluate_all("all => all.map(one => one.title)")
+        assert bob.image() not in shown
+        for window in (ann, bob, ann, bob):
+            window.press("Enter" if window is ann else "n")
+        answers = read_answers(file)
+        assert {answer.reviewer for answer in answers} == {"ann <b>", "bob"}
+        assert len({(answer.image, answer.label) for answer in answers}) == len(answers)
+
+
+class MadeUpTraining:
+    """Trains nothing, in two steps."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def start(self) -> None:
+        self.asked = 1
+
+    def status(self) -> dict[str, Any]:
+        if not self.asked:
+            return {"state": "none"}
+        about = {"run": "runs/<i>second</i>", "epoch": self.asked - 1, "epochs": 2}
+        self.asked += 1
+        if self.asked < 4:
+            return about | {"state": "running"}
+        change = {"trusted_before": 1, "trusted_after": 3, "classes": 3, "split": "test", "before": 0.5}
+        return about | {"state": "done", "change": change | {"after": 0.625, "low": 0.1, "high": 0.2}}
+
+
+def test_finish_and_train(browser: Any, data: Dataset, tmp_path: Path) -> None:
+    more = {
+        "retraining": MadeUpTraining(),
+        "finish": lambda: {"trusted_before": 1, "trusted": 2, "all_classes": 3},
+    }
+    with (
+        served(data, tmp_path / "answers.csv", **more) as server,
+        Window(browser, server.address, "", viewport={"width": 390, "height": 760}) as window,
+    ):
+        box = window.page.locator("#save").bounding_box()
+        assert box["y"] + box["height"] <= 760  # seen without scrolling
+        window.click("Finish")
+        window.sees(brought="0 answers in")
+        assert window.page.locator("#train").get_attribute("aria-disabled") == "true"
+        window.click("Go on answering")
+        window.press("ArrowRight", "Enter")  # the first key waits until the page is there
+        window.sees(counts="8 answered")
+        window.click("Finish")
+        window.sees(brought="8 answers in", trusted="2 of 3 can be trusted now, 1 could before")
+        window.click("Train with the answers")
+        window.sees(training="Training runs/<i>second</i>: epoch 1 of at most 2.")
+        window.sees(training="The new run is in runs/<i>second</i>.")
+        window.sees(change="on the test images: 50.0 before, 62.5 now. Thresholds that can be trusted: 1 of 3")
+        assert window.page.evaluate("document.documentElement.scrollWidth") == 390
+        assert window.said == []
 
 
 def test_whole_images(browser: Any, data: Dataset, tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ function questionOf(item) {
 
 function nothingLeft() {
   if (state.skipped) return "No skipped question is left.";
+  if (state.summary.ahead) return "Others are looking at all that is left.";
   if (state.only !== null) return "Nothing is left to ask about this class.";
   return "Nothing is left to ask about.";
 }
