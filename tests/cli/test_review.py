@@ -169,7 +169,7 @@ def test_images_that_are_gone_are_not_asked_about(
 
 def test_whole_images_can_be_counted_in(command: Command, run: Path, trained: Path, person: Any) -> None:
     person(whole=5)
-    done = command("review", run, "--complete", "--workers", 0, "--no-browser")
+    done = command("review", run, "--goal", "count", "--workers", 0, "--no-browser")
     words = done.out.splitlines()[-1].removeprefix("next: sparselabel ").split()
     assert done.out.splitlines()[-2] == f"5 images with all labels in {run}/complete.csv"
     assert words[:1] + words[2:] == [

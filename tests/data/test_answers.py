@@ -137,7 +137,9 @@ def test_answers_about_other_data_are_refused(data: Dataset) -> None:
         with_answers(data, [Answer("cat.jpg", "ant", 1)], "here")
     with pytest.raises(DataError, match=r"here: the data has no class 'cows' \(did you mean 'cow'\?"):
         with_answers(data, [Answer("000.jpg", "cows", 1)], "here")
-    with pytest.raises(DataError, match=r"1 images are neither in training nor in validation, but in another split: 003\.jpg"):
+    with pytest.raises(
+        DataError, match=r"1 images are neither in training nor in validation, but in another split: 003\.jpg"
+    ):
         with_answers(data, [Answer("003.jpg", "ant", 1)], "here")
 
 

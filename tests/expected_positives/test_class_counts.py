@@ -187,7 +187,7 @@ def test_an_estimate_that_is_not_trusted_says_what_counting_would_bring() -> Non
     found = replace(found, images=250 * len(CLASSES) // 2)  # K 2
     assert found.per_image == pytest.approx(2, abs=0.01)
     assert "label 40 random training images completely" in found.remedy
-    assert command("review", "RUN", complete=True) in found.remedy
+    assert command("review", "RUN", goal="count") in found.remedy
     # 1.96 √(2 · 1 / 40)
     assert found.remedy.endswith("K is then known within about 0.4 instead of 1.5 – 4.0")
     assert spell(found.remedy) in found.summary

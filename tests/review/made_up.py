@@ -53,9 +53,7 @@ def maps(row: int) -> Any:
     return np.stack([np.array([[4.0, -4.0], [4.0, -4.0]])] * 3)
 
 
-def make_server(
-    data: Dataset, file: Path, whole: bool = False, port: int = 0, **more: Any
-) -> ReviewServer:
+def make_server(data: Dataset, file: Path, whole: bool = False, port: int = 0, **more: Any) -> ReviewServer:
     answers = AnswerFile(file, "ann <b>")
     review = (CompleteImageReview if whole else Review)(data.train, SCORES, answers)
     about = {

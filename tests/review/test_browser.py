@@ -230,7 +230,19 @@ def test_the_keyboard_alone_reaches_everything(browser: Any, data: Dataset, tmp_
             window.page.keyboard.press("Tab")
             reached.append(window.page.evaluate("document.activeElement.id"))
             assert window.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-        assert reached == ["no", "skip", "yes", "back", "undo", "heat", "next", "only", "mode", "finish", "name"]
+        assert reached == [
+            "no",
+            "skip",
+            "yes",
+            "back",
+            "undo",
+            "heat",
+            "next",
+            "only",
+            "mode",
+            "finish",
+            "name",
+        ]
         window.page.locator("#only").focus()
         window.page.keyboard.press("y")  # in the list it is a letter
         window.sees(counts="0 answered")
@@ -405,7 +417,7 @@ class MadeUpTraining:
 
 
 def test_finish_and_train(browser: Any, data: Dataset, tmp_path: Path) -> None:
-    more = {
+    more: dict[str, Any] = {
         "retraining": MadeUpTraining(),
         "finish": lambda: {"trusted_before": 1, "trusted": 2, "all_classes": 3},
     }
@@ -426,14 +438,16 @@ def test_finish_and_train(browser: Any, data: Dataset, tmp_path: Path) -> None:
         window.click("Train with the answers")
         window.sees(training="Training runs/<i>second</i>: epoch 1 of at most 2.")
         window.sees(training="The new run is in runs/<i>second</i>.")
-        window.sees(change="on the test images: 50.0 before, 62.5 now. Thresholds that can be trusted: 1 of 3")
+        window.sees(
+            change="on the test images: 50.0 before, 62.5 now. Thresholds that can be trusted: 1 of 3"
+        )
         assert window.page.evaluate("document.documentElement.scrollWidth") == 390
         assert window.said == []
 
 
 def test_whole_images(browser: Any, data: Dataset, tmp_path: Path) -> None:
     file = tmp_path / "complete.csv"
-    look = {"viewport": {"width": 360, "height": 760}}
+    look: dict[str, Any] = {"viewport": {"width": 360, "height": 760}}
     with served(data, file, whole=True) as server, Window(browser, server.address, **look) as window:
         window.sees(question="What is in this image?", counts="0 images done")
         boxes = window.page.get_by_role("checkbox")

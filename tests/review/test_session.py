@@ -13,8 +13,8 @@ from sparselabel.errors import ConfigError
 from sparselabel.review import session
 from sparselabel.review.answer_log import AnswerFile
 from sparselabel.review.complete_images import CompleteImageReview
-from sparselabel.review.question_order import Pool
 from sparselabel.review.leases import SECONDS, Leases
+from sparselabel.review.question_order import Pool
 from sparselabel.review.session import Review, rows_of
 from tests.review.made_up import CLASSES, COUNT, SCORES, make_data
 

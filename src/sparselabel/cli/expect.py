@@ -49,7 +49,7 @@ def expect(
         auto: from the observed labels and a pretrained backbone's features; counted: in --labels.
     labels
         Table of complete labels of some random training images, as `sparselabel prepare table` reads it, or
-        `sparselabel review --complete` wrote it; images are named as in the prepared data, relative to the
+        `sparselabel review --goal count` wrote it; images are named as in the prepared data, relative to the
         folder that its images are in.
     answers
         Reviewers' answers that add to the observed labels, if training is to have them too.

@@ -243,9 +243,7 @@ def _with_labels(split: PreparedSplit, laid: Overlay) -> PreparedSplit:
     return replace(split, observed=observed, seen=seen, digest=digest.hexdigest())
 
 
-def answered_labels(
-    split: PreparedSplit, answers: Iterable[Answer]
-) -> tuple[Labels, npt.NDArray[np.bool_]]:
+def answered_labels(split: PreparedSplit, answers: Iterable[Answer]) -> tuple[Labels, npt.NDArray[np.bool_]]:
     """(N, L) A split's observed labels with the answers about it, and which of them are answers.
 
     Answers about other images or classes are left out.

@@ -107,7 +107,7 @@ def remedy_of(how: How, k: float, interval: tuple[float, float]) -> str:
     off = SPREAD * math.sqrt(max(k * (k - 1), 0.1) / COUNTED)
     return (
         f"label {COUNTED} random training images completely, in about four minutes "
-        f"({command('review', 'RUN', complete=True)}), and count in them "
+        f"({command('review', 'RUN', goal='count')}), and count in them "
         f"({command('expect', 'DATA', how='counted', labels='RUN/complete.csv')}): K is then known within "
         f"about {off:.1f} instead of {interval[0]:.1f} – {interval[1]:.1f}"
     )

@@ -189,8 +189,8 @@ def choose(run: Run, data: Dataset, split: PreparedSplit, scores: Scores) -> Cla
     answers = np.count_nonzero(answered, axis=0)
     rows = []
     for index, name in enumerate(data.classes):
-        counts = (int(number[index]) for number in (positive, negative, answers))
-        trust, why = _trust(prevalence, prevalence.situations[index], *counts, len(labels))
+        yes, no, asked = (int(number[index]) for number in (positive, negative, answers))
+        trust, why = _trust(prevalence, prevalence.situations[index], yes, no, asked, len(labels))
         rows.append(
             ClassThreshold(
                 name,

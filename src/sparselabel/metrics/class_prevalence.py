@@ -23,7 +23,7 @@ from sparselabel.metrics.calibration import Annotating, Floats, Mask, calibrate,
 Situation = Literal["full", "answered", "sparse", "reviewed"]
 Source = Literal["counted", "estimated", "given", "likelihood"]
 FEWEST_ANSWERS = 10
-"""Negatives from which on answers may count as a random sample; and a reviewer's answers that make a curve."""
+"""Negatives from which on answers may count as a random sample, and reviewers' answers that make a curve."""
 ROUNDS = 8  # of curve and number of positives, each from the other
 PSEUDO = 2.0
 """Positives that training's share of a class weighs beside those of validation."""
@@ -96,9 +96,13 @@ def estimate_prevalence(
         for column in reviewed.tolist():
             situations[column] = "reviewed"
         if len(reviewed):
-            some = (array[:, reviewed] for array in (logits, labels, all_labels, answered))
-            shares, chances = _reviewed_shares(*some, prevalence[reviewed])
-            prevalence[reviewed] = shares
+            prevalence[reviewed], chances = _reviewed_shares(
+                logits[:, reviewed],
+                labels[:, reviewed],
+                all_labels[:, reviewed],
+                answered[:, reviewed],
+                prevalence[reviewed],
+            )
             present[reviewed], absent[reviewed] = chances.present, chances.absent
     return Prevalence(
         np.clip(prevalence, 1e-6, MOST), Annotating(present, absent), situations, source, trusted

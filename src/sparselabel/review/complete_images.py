@@ -57,7 +57,7 @@ class CompleteImageReview(ReviewSession):
             self._done[row] = len(present), self.answers.reviewer if reviewer is None else reviewer
 
     def take_back(self, reviewer: str | None = None) -> list[dict[str, Any]]:
-        """Take the labels of this reviewer's, or anybody's, last image back; returns the question about it."""
+        """Take the labels of the reviewer's, or anybody's, last image back; returns the question about it."""
         with self.lock:
             own = [row for row, (_, name) in self._done.items() if reviewer in (None, name)]
             for row in own[-1:]:

@@ -32,7 +32,7 @@ class Retraining:
         self.run, self._files = run, files
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as this object
         self._out = run.path
         self._change: dict[str, Any] | None = None
 

@@ -12,9 +12,9 @@
     POST /TOKEN/finish                {}: the page has no use for its images any more
     POST /TOKEN/train                 {}: train with the answers
 
-Every POST may say who asks: {"page": an id of the window, "reviewer": a name}. Other addresses, other hosts and
-other pages' requests are refused: a page on the web that finds the port can neither read nor write, and a name
-that somebody points at this machine does not help it. On a network it speaks TLS only.
+Every POST may say who asks: {"page": an id of the window, "reviewer": a name}. Other addresses, other hosts
+and other pages' requests are refused: a page on the web that finds the port can neither read nor write, and a
+name that somebody points at this machine does not help it. On a network it speaks TLS only.
 """
 
 import errno
@@ -227,7 +227,7 @@ class ReviewServer(ThreadingHTTPServer):
 
     @property
     def scheme(self) -> str:
-        """http on this machine, https on a network."""
+        """Http on this machine, https on a network."""
         return "https" if self.shared else "http"
 
     @property

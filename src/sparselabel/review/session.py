@@ -174,8 +174,8 @@ class Review(ReviewSession):
     ) -> list[dict[str, Any]]:
         """The next questions, of a class or of all; none that was answered, nor those ``without``.
 
-        With ``skipped`` those that were skipped, the first first. With ``grid`` all are about one class. Their
-        images are kept for this ``page``, with those ``without``, which it shows.
+        With ``skipped`` those that were skipped, the first first. With ``grid`` all are about one class.
+        Their images are kept for this ``page``, with those ``without``, which it shows.
         """
         with self.lock:
             rows, columns = self.scores.shape

@@ -1,4 +1,4 @@
-"""A review for thresholds: questions about validation images, over the scores of classes nobody can rely on."""
+"""A review for thresholds: questions about validation images, over the scores of classes of poor trust."""
 
 from collections import Counter
 from typing import Any
