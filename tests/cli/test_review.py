@@ -239,3 +239,37 @@ def test_a_review_of_images_that_are_all_gone_stops(command: Command, trained: P
     assert done == 1
     assert "can be read" in done.err
     assert not [*(tmp_path / "run").glob("review-scores*")]
+
+
+def test_answers_about_validation_make_thresholds(command: Command, trained: Path, person: Any) -> None:
+    """On data whose validation labels are sparse."""
+    folder = trained / "sparse"
+    data = small_scenes(
+        folder, 60, 12, Preparation("single-positive", validation=0.5, validation_labels="observed")
+    )
+    config = tiny(frozen=True, head=HeadPhase(epochs=2, lr=0.1), finetune=FinetunePhase(epochs=0))
+    train_run(data, config, trained / "sparse-run", HERE, Handling(quiet=True))
+    run = Run(trained / "sparse-run")
+    before = run.thresholds_file.read_bytes()
+    person(*["yes", "no"] * 12)
+    done = command("review", run.path, "--goal", "thresholds", "--no-browser", "--port", 0)
+    assert (done, done.err) == (0, "")
+    asked = {answer.image for answer in read_answers(run.answers_file)}
+    assert asked <= set(data.split("val").paths.tolist())
+    rows = json.loads(run.thresholds_file.read_text())["classes"]
+    assert run.thresholds_file.read_bytes() != before
+    assert any(row["why"].startswith("chosen by 2") and row["trust"] == "fair" for row in rows)
+    # The next command trains with them; its validation labels know them.
+    words = done.out.splitlines()[-1].removeprefix("next: sparselabel ").split()
+    assert command(*words, "--workers", 0, "--quiet") == 0
+    second = Run(Path(f"{run.path}-reviewed"))
+    changed = run.split("val").observed.values != second.split("val").observed.values
+    assert changed.sum() == 24
+    assert np.array_equal(run.split("train").observed.values, second.split("train").observed.values)
+
+
+def test_what_a_review_refuses(command: Command, run: Path, tmp_path: Path) -> None:
+    done = command("review", run, "--host", "box.example.org", "--no-browser")
+    assert (done, "--tls-cert and --tls-key" in done.err) == (2, True)
+    done = command("review", run, "--goal", "fame")
+    assert (done, "fame" in done.err) == (2, True)

@@ -5,7 +5,6 @@ python -m sparselabel.review.retrain RUN DATA OUT ANSWERS [ANSWERS ...]
 
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ class Retraining:
         self.run, self._files = run, files
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as this object
+        self._errors = b""
         self._out = run.path
         self._change: dict[str, Any] | None = None
 
@@ -42,17 +41,25 @@ class Retraining:
             if self._process is not None and self._process.poll() is None:
                 return
             self._out, self._change = free_folder(self.run), None
-            self._errors.seek(0)
-            self._errors.truncate()
+            self._errors = b""
             files = [file for file in self._files if file.is_file()]
             words = [self.run.path, self.run.data_folder, self._out, *files]
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, *map(str, words)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=self._errors,
+                stderr=subprocess.PIPE,
                 start_new_session=True,  # Ctrl-C is for the review, which then ends it
             )
+            self._listener = threading.Thread(target=self._listen, args=(self._process,), daemon=True)
+            self._listener.start()
+
+    def _listen(self, process: "subprocess.Popen[bytes]") -> None:
+        """Keep what a training has to complain about, and wait for its end."""
+        if process.stderr is not None:
+            with process.stderr as stream:
+                self._errors = stream.read()
+        process.wait()
 
     def status(self) -> dict[str, Any]:
         """Whether it trains, how far it is, and what has changed when it is done."""
@@ -80,8 +87,8 @@ class Retraining:
             return running
 
     def _last_line(self) -> str:
-        self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        self._listener.join()
+        lines = self._errors.decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it was ended"
 
 
