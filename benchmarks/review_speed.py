@@ -48,7 +48,12 @@ def served(run: Run, goal: str, folder: Path) -> Iterator[ReviewServer]:
             review = Review(split, write_review_scores(run, split) if stored is None else stored, answers)
         maps = MapCache(run, split)
         maps.load_ahead()
-        about = {"run": str(run.path), "file": "answers.csv", "reviewer": "a program", "goal": goal}
+        about: dict[str, Any] = {
+            "run": str(run.path),
+            "file": "answers.csv",
+            "reviewer": "a program",
+            "goal": goal,
+        }
         about |= {"classes": list(review.classes), "no_training": "it is measured"}
         with ReviewServer(review, Images(split, maps.view, maps.maps), about, 0) as server:
             thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -315,6 +315,7 @@ def test_a_shared_review_speaks_tls_to_those_with_the_address(data: Dataset, tmp
             with pytest.raises(HTTPError) as caught:
                 post("answer", body, other)
             assert caught.value.code in (403, 422)
+            caught.value.close()
         with pytest.raises((URLError, ConnectionError, RemoteDisconnected)):  # what is no TLS gets nothing
             urlopen(f"http://localhost:{server.port}/{server.token}/about", timeout=10)
         assert len(server.review.answers.answers) == 1

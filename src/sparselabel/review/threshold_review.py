@@ -65,16 +65,15 @@ class ThresholdReview(Review):
         self, count: int, column: int | None, passed: Passed, shown: set[Entry], grid: bool
     ) -> list[tuple[int, int, float]]:
         if column is not None:
-            columns = [column]
+            wanted = [(count, column)]
         else:
             coming = Counter(one for _, one in shown)
-            wanted = [(self.more(one) or 0, one) for one in self._poor]
-            columns = [one for number, one in sorted(wanted) if number > coming[one]]
+            wanted = sorted(((self.more(one) or 0) - coming[one], one) for one in self._poor)
         chosen: list[tuple[int, int, float]] = []
-        for one in columns:
-            chosen += [(row, one, self.chance_of(row, one)) for row in self._rows(one, passed)][
-                : count - len(chosen)
-            ]
+        for number, one in wanted:
+            rows = self._rows(one, passed) if number > 0 else []
+            rows = rows[: min(number, count - len(chosen))]
+            chosen += [(row, one, self.chance_of(row, one)) for row in rows]
             if len(chosen) >= count or (grid and chosen):
                 break
         return sorted(chosen, key=lambda entry: -entry[2]) if grid else chosen
