@@ -87,6 +87,8 @@ def review(
 
 def _tell_next(run: "Run", kept: "AnswerFile", goal: str) -> None:
     """How many answers there are, and what to do with them."""
+    from sparselabel.review.retrain import free_folder
+
     console, said, data = plain_console(), kept.last_words(), run.data_folder
     if not said:
         again = shlex.join(["sparselabel", "review", str(run.path), "--goal", goal])
@@ -99,6 +101,6 @@ def _tell_next(run: "Run", kept: "AnswerFile", goal: str) -> None:
     else:
         console.print(f"{counted(len(said), 'answer')} in {kept.path}")
         given = [run.given_answers_file] if run.given_answers_file.is_file() else []
-        out = run.path.with_name(f"{run.path.name}-reviewed")
+        out = free_folder(run)
         words = ["train", data, "--config", run.config_file, "--answers", *given, kept.path, "--out", out]
     console.print(f"next: {shlex.join(['sparselabel', *map(str, words)])}")
