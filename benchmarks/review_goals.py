@@ -23,17 +23,16 @@ from sparselabel.data.answers import with_files
 from sparselabel.data.dataset import Dataset, PreparedSplit, open_prepared
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.sparsify import keep_per_image, refuse_incomplete
-from sparselabel.data.transforms import views_of
 from sparselabel.inference.class_thresholds import ClassThresholds, choose, load_class_thresholds
 from sparselabel.inference.review_scores import write_review_scores
 from sparselabel.metrics.calibration import logits_of
 from sparselabel.metrics.precision_recall import precision_recall_f1
 from sparselabel.review.answer_log import AnswerFile
 from sparselabel.review.complete_images import CompleteImageReview
+from sparselabel.review.serve import stored_features
 from sparselabel.review.session import Review
 from sparselabel.review.threshold_review import ThresholdReview
 from sparselabel.run import Run
-from sparselabel.training.features import features_file
 from sparselabel.training.train_run import train_run
 
 PAGE = 24
@@ -111,8 +110,7 @@ def rounds(
         chosen = choose(run, seen, seen.split("val"), val_scores)
         yield f"thresholds, {'grid' if grid else 'one at a time'}", measured(run, seen, chosen)
         run.answers_file.unlink()
-    file_of_features = features_file(seen.train, data.folder / "features", config, views_of(config.views)[1])
-    scores: Scores = write_review_scores(run, seen.train, features=np.load(file_of_features, mmap_mode="c"))
+    scores: Scores = write_review_scores(run, seen.train, features=stored_features(run, seen.train))
     for grid in (False, True):
         name = f"labels, {'grid' if grid else 'one at a time'}"
         with AnswerFile(folder / f"{name}.csv") as file:

@@ -23,13 +23,12 @@ from sparselabel.data.answers import with_files
 from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.sparsify import keep_per_image, refuse_incomplete
-from sparselabel.data.transforms import views_of
 from sparselabel.inference.review_scores import write_review_scores
 from sparselabel.review.answer_log import AnswerFile
 from sparselabel.review.question_order import How, questions
+from sparselabel.review.serve import stored_features
 from sparselabel.review.session import Review
 from sparselabel.run import Run
-from sparselabel.training.features import features_file
 from sparselabel.training.train_run import train_run
 
 Scores = npt.NDArray[np.floating[Any]]
@@ -78,9 +77,8 @@ def rounds(
 
     yield ALL, trained("oracle", seen, replace(config, method="bce", settings={})), 0
     yield BEFORE, trained("before", seen), 0
-    file = features_file(seen.train, data.folder / "features", config, views_of(config.views)[1])
-    run = Run(folder / "before")
-    scores = write_review_scores(run, seen.train, features=np.load(file, mmap_mode="c"))
+    run = Run(folder / "before", seen)
+    scores = write_review_scores(run, seen.train, features=stored_features(run, seen.train))
     for how in orders:
         answers = folder / f"{how}.csv"
         yes = answer(seen, scores, how, count, answers, config.seed)
