@@ -87,7 +87,7 @@ def complete_labels(file: Path, data: Dataset) -> LabelTable:
         return _complete_answers(file, answered, data)
     naming = f"name images relative to {data.train.root}, as {str(data.train.paths[0])!r}"
     try:
-        found = table.read(file, images=data.train.root).splits["train"].labels
+        found = table.read(file, images=data.train.root, unlabeled=None).splits["train"].labels
     except DataError as error:  # the folder of the images is that of the data, and no parameter
         remedies = (naming,) if "images" in error.parameters else error.remedies
         raise DataError(error.problem, *remedies, what=error.what, where=error.where) from error

@@ -310,7 +310,7 @@ def read(
     suffix: str = "",
     names: Path | None = None,
     skip_missing: bool = False,
-    unlabeled: bool = False,
+    unlabeled: bool | None = False,
 ) -> RawDataset:
     """Read a table: long if it has a column of labels, else wide, where every other column is a class.
 
@@ -349,6 +349,7 @@ def read(
         Leave out images whose file is not there, with a warning, instead of stopping.
     unlabeled
         Add the images of the folder that the table does not name, to train on: nothing is known of them.
+        If None, nobody is told that there are some.
     """
     wanted = IMAGE_COLUMNS if image is None else (image,)
     with open_cells(source, *wanted, encoding=encoding, unnamed=PREDICTED[:1] + LABEL_COLUMNS[:1]) as opened:
@@ -368,7 +369,7 @@ def read(
     root = images_folder(images, source.parent)
     paths, there = _paths(listed, root, suffix, skip_missing)
     splits_of = np.where(there, np.asarray(listed.splits, dtype=np.int8), -1)
-    if unlabeled or images is not None:
+    if unlabeled or (unlabeled is not None and images is not None):
         known = {*paths.tolist()}
         others = [path for path in images_below(root) if path not in known]
         if others and not unlabeled:
