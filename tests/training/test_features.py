@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sparselabel.checksums import row_checksums
 from sparselabel.config import Handling, HeadPhase, Machine, Preparation, TrainConfig, Views
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.data.transforms import views_of
-from sparselabel.training.features import features_elsewhere, features_file
+from sparselabel.errors import DataError
+from sparselabel.training.features import features_elsewhere, features_file, read_features, sums_file
 from sparselabel.training.train_run import train_run
 
 HERE, QUIET = Machine(accelerator="cpu", workers=0), Handling(quiet=True)
@@ -74,3 +76,14 @@ def test_features_of_images_in_memory_are_those_of_their_own_data(tmp_path: Path
     assert np.array_equal(of_val, same)
     for different in (of_val, other):
         assert not np.isclose(train, different).all(axis=1).any()
+
+
+def test_features_with_more_rows_than_checksums_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "train.npy"
+    features = np.ones((4, 3), np.float32)
+    np.save(file, np.ones((5, 3), np.float32))
+    with sums_file(file).open("wb") as stream:
+        np.save(stream, row_checksums(features))
+    with pytest.raises(DataError) as refused:
+        read_features(file, cells=False)
+    assert (refused.value.what, refused.value.where) == (file, "5 rows of 4")

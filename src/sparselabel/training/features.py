@@ -193,8 +193,11 @@ def read_features(file: Path, cells: bool) -> npt.NDArray[np.floating]:
     features: npt.NDArray[np.floating] = read_array(
         file, "f N D h w" if cells else "f N D", again, mapped=cells
     )
+    checked = CheckedRows(file)
+    if checked.count != len(features):
+        raise damaged(file, again, where=f"{len(features):,} rows of {checked.count:,}", kind=DataError)
     if not cells:
-        CheckedRows(file)(np.arange(len(features)), features)
+        checked(np.arange(len(features)), features)
     return features
 
 
@@ -204,7 +207,8 @@ class CheckedRows:
     def __init__(self, file: Path) -> None:
         self.file, self._again = file, "remove it, and it is computed again"
         self._sums: Sums = read_array(sums_file(file), "u N", f"remove {file}, and it is computed again")
-        self._unseen = np.ones(len(self._sums), np.bool_)
+        self.count = len(self._sums)
+        self._unseen = np.ones(self.count, np.bool_)
 
     def __call__(self, rows: Rows, values: npt.NDArray[np.floating]) -> None:
         """Raise unless these are the rows that were written."""
