@@ -3,7 +3,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow fuzz torture check format docs bench bench-rivals sbom audit clean
+.PHONY: demo test test-slow fuzz torture check format docs bench bench-rivals lock sbom audit clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("sparselabel needs Python 3.11 or newer, found " + sys.version.split()[0] + ": name another one, as in `make PYTHON=python3.12 demo`") if sys.version_info < (3, 11) else None'
@@ -15,8 +15,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	touch $@
 
-$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+# `make LOCKED=1 test`: every file must have the SHA-256 that constraints.sha256 knows.
+LOCKED ?=
+$(VENV)/.installed-dev: pyproject.toml constraints.txt constraints.sha256 | $(BIN)/python
+	$(if $(LOCKED),$(BIN)/python -m tools.lock install,$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]')
 	touch $(VENV)/.installed $@
 
 demo: $(VENV)/.installed
@@ -36,9 +38,11 @@ fuzz: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --seconds $(SECONDS) --processes $(PROCESSES)
 
 # Kills, double starts, full disks, flipped bits and requests for so many minutes: the table of docs/reliability.md.
+# `make torture MINUTES=480 ATTACKS="kills commands --add"`: these alone, added to what the table has.
 MINUTES ?= 5
+ATTACKS ?=
 torture: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m tools.torture $(MINUTES)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.torture $(MINUTES) $(ATTACKS)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -56,6 +60,10 @@ docs: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks
+
+# The digests of the tested versions, from pip's index, after a change of constraints.txt.
+lock: | $(BIN)/python
+	$(BIN)/python -m tools.lock write
 
 # What is installed, with versions, licenses and where it came from; needs nothing but pip.
 sbom: $(VENV)/.installed-dev

@@ -1,5 +1,6 @@
 """What benchmarks share: data without images, and a table of figures."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,13 @@ def show(name: str, figures: dict[str, float]) -> None:
     for key, value in figures.items():
         table.add_row(key, f"{value:,.3f}".rstrip("0").rstrip("."))
     Console().print(table)
+
+
+def table_of(files: Iterable[Path], table: Path, classes: int = 20) -> Path:
+    """Write a table that gives every image one of the classes, in turn."""
+    lines = [f"{file.name},class {number % classes}" for number, file in enumerate(sorted(files))]
+    table.write_text("\n".join(["image,labels", *lines]))
+    return table
 
 
 def imagined(folder: Path, counts: dict[str, int], classes: int, seed: int = 0) -> Dataset:

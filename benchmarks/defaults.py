@@ -16,7 +16,7 @@ import argparse
 import csv
 import hashlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -182,20 +182,25 @@ def measured(trainer: Trainer, state: TrainingState) -> dict[str, Any]:
     return figures
 
 
-def run(setting: Setting, source: Path) -> Iterator[dict[str, Any]]:
-    """The figures of every candidate."""
+Candidates = Callable[[Dataset, Path], dict[str, TrainConfig]]
+
+
+def run(
+    setting: Setting, source: Path, candidates: Candidates = lambda data, folder: CANDIDATES
+) -> Iterator[dict[str, Any]]:
+    """The figures of every candidate, which may put files into a temporary folder."""
     counts: list[ClassCounts | None] = []
 
-    def counted_once(loaders: PhaseLoaders) -> ClassCounts | None:
+    def counted_once(loaders: PhaseLoaders, **given: Any) -> ClassCounts | None:
         if "expected_positives" not in loaders.config.settings:
             return None
         if not counts:
-            counts.append(new_counts(loaders))
+            counts.append(new_counts(loaders, **given))
         return counts[0]
 
     with TemporaryDirectory() as name:
         data, features = data_of(setting, source, Path(name))
-        for number, (candidate, own) in enumerate(CANDIDATES.items()):
+        for number, (candidate, own) in enumerate(candidates(data, Path(name)).items()):
             config = replace(own, frozen=True, finetune=FinetunePhase(epochs=0), watch=0)
             with (
                 patch.object(PhaseLoaders, "_features_of", lambda self, split, cells: features[split]),
@@ -207,7 +212,7 @@ def run(setting: Setting, source: Path) -> Iterator[dict[str, Any]]:
                     data,
                     config,
                     Path(name) / str(number),
-                    Machine(accelerator="cpu", workers=0),
+                    Machine(accelerator="cpu", workers=0, engine="torch"),
                     Handling(quiet=True),
                 )
             yield vars(setting) | {"half": setting.half, "candidate": candidate} | figures

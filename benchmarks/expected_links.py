@@ -1,4 +1,4 @@
-"""Fit the constants of ``expected_positives.anchors`` on one half of the suite; sum up the other.
+"""Fit the constants of ``expected_positives.from_features`` on one half of the suite; sum up the other.
 
     python -m benchmarks.expected_links [results/expected-suite.csv results/expected-judged.csv]
 

@@ -32,8 +32,8 @@ import numpy.typing as npt
 import torch
 
 from sparselabel.data.labels import POSITIVE, UNKNOWN
-from sparselabel.expected_positives.anchors import Anchors
-from sparselabel.expected_positives.estimate import cross_fitted_scores, estimate_positives, kept_share
+from sparselabel.expected_positives.estimate import estimate_positives, kept_share
+from sparselabel.expected_positives.from_features import Anchors, cross_fitted_scores
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.floating]

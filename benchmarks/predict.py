@@ -20,9 +20,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from sparselabel.data.image_paths import image_paths
 from sparselabel.data.transforms import squashed
 from sparselabel.inference.class_thresholds import no_class_thresholds
-from sparselabel.inference.image_paths import image_paths
 from sparselabel.inference.predictor import Predictor, load_predictor
 from sparselabel.inference.writer import Output
 from sparselabel.models.backbone import NONE, make_backbone

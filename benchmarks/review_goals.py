@@ -47,7 +47,7 @@ def sparse(data: Dataset, seed: int) -> Dataset:
         refuse_incomplete(np.asarray(split.truth.values))
         values = keep_per_image(np.asarray(split.truth.values), 1, 0, 100 * number + seed)
         splits[name] = replace(
-            split, observed=replace(split.truth, values=values), digest=f"{split.digest}, {seed}"
+            split, observed=split.truth.with_values(values), digest=f"{split.digest}, {seed}"
         )
     return replace(data, splits=splits)
 

@@ -40,9 +40,7 @@ def sparse(data: Dataset, seed: int) -> Dataset:
     train = data.train
     refuse_incomplete(np.asarray(train.truth.values))
     values = keep_per_image(np.asarray(train.truth.values), 1, 0, seed)
-    seen = replace(
-        train, observed=replace(train.observed, values=values), digest=f"{train.digest}, seed {seed}"
-    )
+    seen = replace(train, observed=train.observed.with_values(values), digest=f"{train.digest}, seed {seed}")
     return replace(data, splits=data.splits | {"train": seen})
 
 

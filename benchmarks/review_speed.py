@@ -32,7 +32,7 @@ from sparselabel.run import Run
 
 LOOK, KEY = 0.5, 0.2
 """Seconds that a person is taken to look at an image, and for a key (a fair typist's, Card et al. 1980)."""
-WIDE = 6  # images in a line of the grid
+HINTS = "1234567890abcdfhijklopqr"  # keys of the images of a page, as review.js has them
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def served(run: Run, goal: str, folder: Path) -> Iterator[ReviewServer]:
     split = run.split("val" if goal == "thresholds" else "train")
     with AnswerFile(folder / "answers.csv", "a program") as answers:
         if goal == "thresholds":
-            scores = saved_scores(run, "val").scores
+            scores = saved_scores(run, "val").array
             review: Review = ThresholdReview(split, scores, answers, load_class_thresholds(run))
         else:
             stored = review_scores(run, split)
@@ -115,15 +115,11 @@ class Reviewer:
         end = next(
             (at for at in range(len(names)) if [*range(at, len(names))] == no[-(len(names) - at) :]), None
         )
-        here = 0
         for at in no:
-            down, right = at // WIDE - here // WIDE, at % WIDE - here % WIDE
-            self.press(*["ArrowDown"] * down, *["ArrowRight" if right > 0 else "ArrowLeft"] * abs(right))
-            here = at
-            if at == end and len(names) - at > 1:
+            self.press(HINTS[at])
+            if at == end and len(names) - at > 2:
                 self.press("x")  # and all that follow
                 break
-            self.press("Space")
         self.save("Enter", len(names))
 
 

@@ -20,9 +20,9 @@ from sparselabel.data.labels import POSITIVE, Labels, LabelTable
 from sparselabel.data.sparsify import keep_share, keep_weighted, largest_boxes
 from sparselabel.inference.class_thresholds import ClassThresholds, choose, threshold_metrics
 from sparselabel.inference.score_files import saved_scores
-from sparselabel.metrics.average_precision import Scores
 from sparselabel.metrics.calibration import logits_of
 from sparselabel.metrics.precision_recall import precision_recall_f1
+from sparselabel.metrics.score_file import Scores
 from sparselabel.run import Run
 
 SEEDS = range(3)
@@ -108,7 +108,7 @@ def main() -> None:
                     for decision, lost in zip(chosen.classes, best - f1, strict=True):
                         if title != "all labels":
                             trusts.setdefault(decision.trust, []).append(float(lost))
-                    strict = chosen.calibration(logits_of(test.scores)) - chosen.thresholds(precision=0.9)
+                    strict = chosen.calibration(logits_of(test.array)) - chosen.thresholds(precision=0.9)
                     at = precision_recall_f1(strict, test.positive, 0.0)
                     row = [found["micro_f1"], found["macro_f1"], found["calibration"]["ece"]]
                     sums.setdefault(title, []).append([*row, at.averages()["OP"]])

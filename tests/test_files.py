@@ -17,6 +17,17 @@ def test_a_file_gets_its_name_when_it_is_written(tmp_path: Path) -> None:
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.csv": "new"}
 
 
+def test_a_link_in_the_way_is_not_followed(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("old")
+    (tmp_path / "a.csv.partial").symlink_to(precious)
+    with atomic_write(tmp_path / "a.csv") as partial:
+        partial.write_text("new")
+    assert precious.read_text() == "old"
+    assert (tmp_path / "a.csv").read_text() == "new"
+    assert not (tmp_path / "a.csv").is_symlink()
+
+
 def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("old")

@@ -18,7 +18,7 @@ def test_json_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest
         write_json(path, {"value": object()})
     assert read_json(path, dict)["value"] == 0.1
 
-    def full(self: Path, text: str, encoding: str) -> int:
+    def full(self: Path, text: str, encoding: str, newline: str) -> int:
         with self.open("w", encoding=encoding) as file:
             file.write(text[:5])
         raise OSError(28, "No space left on device")

@@ -2,7 +2,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -89,3 +89,16 @@ def test_files_have_locks_of_their_own(tmp_path: Path) -> None:
             pass
         assert error.value.what == tmp_path / "a.csv"
     assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_lock_that_is_a_link_changes_nothing(tmp_path: Path, shared: bool) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("old")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / LOCK).symlink_to(precious)
+    refused = nullcontext() if shared else pytest.raises(OSError, match="symbolic links")
+    with refused, locked(folder, shared=shared):
+        pass
+    assert precious.read_text() == "old"

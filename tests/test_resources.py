@@ -1,13 +1,18 @@
 """How much room there is."""
 
+import errno
 import os
+import subprocess
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sparselabel import resources as room
-from sparselabel.resources import available_memory, free_disk, give_back_memory
+from sparselabel.errors import ResourceError
+from sparselabel.resources import available_memory, free_disk, give_back_memory, mapped_array
 
 
 def test_what_is_available_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,7 +23,10 @@ def test_what_is_available_is_measured(tmp_path: Path, monkeypatch: pytest.Monke
     assert available_memory() < whole / 1000
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: "")  # no such line: half of all the memory
     assert available_memory() == whole // 2 // 1000
-    assert free_disk(tmp_path / "not" / "there") > 0
+    alone = free_disk(tmp_path / "not" / "there")
+    assert alone > 0
+    monkeypatch.setenv("WORLD_SIZE", "4000")  # on four machines, which share the disk
+    assert free_disk(tmp_path) == pytest.approx(alone / 4, rel=0.5)
 
 
 def limited(folder: Path, limit: tuple[str, str], usage: tuple[str, int], statistics: str) -> None:
@@ -63,3 +71,45 @@ def test_memory_is_given_back() -> None:
     assert held() is not None
     give_back_memory()
     assert held() is None
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 256 kB, where this user may mount one."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
+    if os.geteuid() or subprocess.run(words, check=False, capture_output=True).returncode:
+        pytest.skip("no disk can be mounted")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)  # what is mapped may still be held
+
+
+def no_room(folder: Path, size: int, free: int) -> ResourceError:
+    return ResourceError(f"{folder} has {free} of {size}", what=folder, value=size)
+
+
+def test_a_mapped_array_that_does_not_fit_is_refused_before_it_is_written(full_disk: Path) -> None:
+    file = full_disk / "scores.npy"
+    with pytest.raises(ResourceError) as caught:
+        mapped_array(file, np.float16, (1000, 1000), no_room)
+    assert (caught.value.what, caught.value.value) == (full_disk, 2_000_128)
+    assert [*full_disk.iterdir()] == []
+    fits = mapped_array(file, np.float16, (100, 1000), no_room)
+    assert file.stat().st_blocks * 512 >= 200_000  # not a hole that is filled later
+    (full_disk / "another").write_bytes(bytes(free_disk(full_disk)))
+    fits[:] = 1  # would end the process
+    del fits
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, ResourceError), (errno.EIO, OSError)])
+def test_what_the_disk_says_of_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[Exception]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with pytest.raises(kind):
+        mapped_array(tmp_path / "a.npy", np.float32, (3,), no_room)
+    assert [*tmp_path.iterdir()] == []

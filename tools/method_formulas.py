@@ -121,7 +121,8 @@ FORMULAS: dict[str, Formula] = {
         "Single positives, in short runs; its schedules end with the run.",
     ),
     "pu": Formula(
-        r"\ell = -[z=1]\log\sigma\big(x-\kappa\log\tfrac1u\big) - [z=?]\big(w\log(1-c f) + \alpha H(f)\big)",
+        r"\ell = -[z=1]\log\sigma\big(x-\kappa\log\tfrac1u\big) - [z=?]\big(w\log(1-f+(1-c)\,r f)"
+        r" + \alpha H(f)\big)",
         "Sparse positives: our default (`auto`) on stored features, and with +scl where everything is "
         "trained. It needs K, counted or estimated, as en does.",
     ),

@@ -18,6 +18,7 @@ from torch import Tensor
 from sparselabel.config import Machine
 from sparselabel.errors import ConfigError, param
 from sparselabel.resources import keep_freed_memory
+from sparselabel.slow_imports import import_fabric
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -139,9 +140,21 @@ def _ranks(chunk: Chunk, row_bits: int) -> Tensor:
     return bits << row_bits | ((1 << row_bits) - 1 - chunk.rows[:, None])
 
 
+LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+"""Environment variables by which torchrun and Ray Train tell a process which one it is."""
+
+
 def start_fabric(machine: Machine, precision: str) -> "Fabric":
-    """Lightning Fabric for this run, joined with the other processes that torchrun has started, if any."""
+    """Lightning Fabric for this run, joined with the other processes of torchrun or Ray Train, if any."""
+    import_fabric()
     from lightning_fabric import Fabric
+    from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+
+    class Launched(TorchElasticEnvironment):
+        """Processes that are there; nodes may have different numbers of them."""
+
+        def validate_settings(self, num_devices: int, num_nodes: int) -> None:
+            """Every process knows its place already."""
 
     keep_freed_memory()
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
@@ -153,9 +166,10 @@ def start_fabric(machine: Machine, precision: str) -> "Fabric":
     fabric = Fabric(
         accelerator=machine.accelerator,
         devices=local_size,
-        num_nodes=world_size // local_size,
+        num_nodes=max(1, world_size // local_size),
         strategy="ddp" if world_size > 1 else "auto",
         precision=precision,  # type: ignore[arg-type]
+        plugins=[Launched()] if all(name in os.environ for name in LAUNCHED) else None,
     )
     fabric.launch()
     if fabric.device.type == "cpu":

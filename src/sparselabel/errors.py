@@ -15,7 +15,9 @@ wrong usage).
 
 import errno
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple, Self
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -59,17 +61,31 @@ AS_PYTHON = Spelling(_python_parameter, _python_command)
 """As the library has it."""
 
 
-def spell(text: str, spelling: Spelling = AS_PYTHON) -> str:
+_SPELLING: ContextVar[Spelling] = ContextVar("spelling", default=AS_PYTHON)
+
+
+@contextmanager
+def spelled(spelling: Spelling) -> Iterator[None]:
+    """Texts that are told on the way are spelled like this: a command's user has flags."""
+    token = _SPELLING.set(spelling)
+    try:
+        yield
+    finally:
+        _SPELLING.reset(token)
+
+
+def spell(text: str, spelling: Spelling | None = None) -> str:
     """A text, its parameters and commands spelled for a user."""
+    user = spelling or _SPELLING.get()
 
     def shown(found: re.Match[str]) -> str:
         words, *given = found[1].split("\x1f")
         pairs = (one.partition("=") for one in given)
-        return spelling.command(words, {name: value if equals else None for name, equals, value in pairs})
+        return user.command(words, {name: value if equals else None for name, equals, value in pairs})
 
     text = _PARAMETER.sub(
         lambda found: (
-            spelling.parameter(found[1], found[2]) or AS_PYTHON.parameter(found[1], found[2]) or found[1]
+            user.parameter(found[1], found[2]) or AS_PYTHON.parameter(found[1], found[2]) or found[1]
         ),
         text,
     )
@@ -169,8 +185,9 @@ def listing(items: Iterable[object], most: int = 10) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """How many there are of a thing: 1 image, 2,000 images."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+    """How many there are of a thing: 1 image, 2,000 images, 3 classes."""
+    plural = "es" if thing.endswith("s") else "s"
+    return f"{number:,} {thing}{'' if number == 1 else plural}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -41,7 +41,7 @@ Features = npt.NDArray[np.floating[Any]]
 STEPS = 300
 """Steps that training takes at least, where the number of epochs is not given."""
 FEWEST_EPOCHS, MOST_EPOCHS = 5, 100
-LOGIT_STEP, HIGHEST_LR = 0.25, 0.01
+LOGIT_STEP, HIGHEST_LR = 0.5, 0.01
 """A step of AdamW moves a logit of D standardized features by up to about D times the learning rate."""
 FEWEST_HELD_OUT = 50
 """With fewer rows to hold out, all are trained on, and calibration makes do with them."""
@@ -65,7 +65,7 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     epochs
         None for as many as make 300 steps, 5 at least and 100 at most.
     lr
-        The highest learning rate of AdamW; None for 0.25 / D, at most 0.01. It rises for a tenth of the
+        The highest learning rate of AdamW; None for 0.5 / D, at most 0.01. It rises for a tenth of the
         steps, then falls to 0.
     batch_size
         Rows in a step.
@@ -135,11 +135,15 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.device = device
         self.random_state = random_state
 
-    def fit(self, X: object, y: object) -> Self:  # noqa: N803 - scikit-learn's names
-        """Train on features (N, D) and labels (N, L)."""
+    def fit(self, X: object, y: object, scores: object = None) -> Self:  # noqa: N803 - scikit-learn's names
+        """Train on features (N, D) and labels (N, L).
+
+        ``scores`` (N, L) are another model's, on any scale, NaN for none: evidence for pu and en.
+        """
         needs = self._checked()
         features = self._features(X, reset=True)
         labels = _labels(y, len(features), type(self).__name__)
+        evidence = None if scores is None else self._evidence(scores, labels)
         annotated = annotated_positives(labels)
         self.classes_ = _classes(y, labels.shape[1])
         random = check_random_state(self.random_state)
@@ -147,7 +151,7 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.class_counts_ = self._counts(features, labels, seed)
         self.expected_positives_ = self._k(labels)
         training, held_out = self._split(labels, random)
-        self._train(features, labels, training, needs, seed)
+        self._train(features, labels, training, needs, seed, evidence)
         rows = held_out if len(held_out) else _some(training, labels.shape[1], random)
         self._calibrate(self._logits(features[rows]), labels[rows], annotated)
         return self
@@ -319,6 +323,24 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             )
         return float(k)
 
+    def _evidence(self, given: object, labels: Labels) -> npt.NDArray[np.float32]:
+        scores = np.asarray(given, dtype=np.float32)
+        if scores.shape != labels.shape:
+            raise DataError(
+                f"scores must be {labels.shape}, as the labels are, not {scores.shape}",
+                what="scores",
+                value=scores.shape,
+                allowed=labels.shape,
+            )
+        if "scores" not in settings_of(self.method):
+            raise ConfigError(
+                f"{self.method} has no use for {param('scores')}",
+                f"take {param('method', 'pu')}",
+                f"leave {param('scores')} out",
+                what="scores",
+            )
+        return scores
+
     def _split(self, labels: Labels, random: np.random.RandomState) -> tuple[Indices, Indices]:
         """Rows to train on and rows held out; every class that has positives keeps one to train on."""
         count, classes = labels.shape
@@ -335,7 +357,15 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             return np.sort(order), order[:0]
         return np.setdiff1d(order, held_out), held_out
 
-    def _train(self, features: Features, labels: Labels, rows: Indices, needs: Needs, seed: int) -> None:
+    def _train(
+        self,
+        features: Features,
+        labels: Labels,
+        rows: Indices,
+        needs: Needs,
+        seed: int,
+        scores: npt.NDArray[np.float32] | None,
+    ) -> None:
         """Set ``coef_`` and ``intercept_``."""
         device = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
         inputs = torch.from_numpy(np.array(features[rows], dtype=np.float32))
@@ -361,6 +391,8 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         given = dict(self.settings or {})
         if "expected_positives" in settings_of(self.method):
             given["expected_positives"] = self._expected(observed)
+        if scores is not None:
+            given["scores"] = scores[rows]
         if needs.truth and (observed == UNKNOWN).any():
             raise ConfigError(
                 f"{self.method} is for complete labels, and some are unknown",

@@ -11,7 +11,6 @@ import importlib.util
 import io
 import json
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from sparselabel.inference.class_thresholds import ClassThresholds, load_class_t
 from sparselabel.inference.engine import TORCH, without_remarks
 from sparselabel.inference.scorer import cells_of, evaluation_view, load_classifier, load_scorer
 from sparselabel.metrics.calibration import Floats
-from sparselabel.metrics.thresholds import NEVER
 from sparselabel.models.classifier import Classifier
 from sparselabel.run import Run
 
@@ -117,7 +115,7 @@ def exported(
     chosen = "precision" if precision is not None else "threshold" if threshold is not None else "f1"
     about = {
         "classes": [row.name for row in class_thresholds.classes],
-        "thresholds": [None if value == NEVER else round(value, 6) for value in thresholds.tolist()],
+        "thresholds": [round(value, 6) for value in thresholds.tolist()],
         "thresholds_for": chosen if chosen == "f1" else f"{chosen} {precision or threshold:g}",
         "trust": [{"trust": row.trust, "why": row.why} for row in class_thresholds.classes],
         "calibration": {
@@ -169,16 +167,11 @@ def check_target(out: Path, force: bool) -> None:
 
 
 def export_run(
-    run: Run,
-    out: Path,
-    *,
-    precision: float | None = None,
-    threshold: float | None = None,
-    check: Callable[[Path], None] = lambda file: None,
-) -> dict[str, Any]:
-    """Write a run as .onnx or .pt2, whole or not at all; returns the text that goes with it.
+    run: Run, out: Path, *, precision: float | None = None, threshold: float | None = None
+) -> tuple[dict[str, Any], float | None]:
+    """Write a run as .onnx or .pt2, whole or not at all; one whose scores differ is not kept.
 
-    ``check`` looks at the file before it takes the place of another one, and raises if it is not right.
+    Returns the text that goes with it, and the largest difference, or None where nothing here can run it.
     """
     module, about = exported(run, precision, threshold)
     partial = out.with_name(f"{out.stem}.partial{out.suffix}")
@@ -188,27 +181,7 @@ def export_run(
             write = _write_onnx if out.suffix.lower() == ".onnx" else _write_program
             with named(out):
                 write(module, about, partial)
-        check(partial)
-        partial.replace(out)
-    except MemoryError as error:
-        raise ResourceError(f"{run.path} does not fit into memory while it is exported: {error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
-    return about
-
-
-def checked_export(
-    run: Run, out: Path, *, precision: float | None = None, threshold: float | None = None
-) -> tuple[dict[str, Any], float | None]:
-    """Write a run and compare the file's scores with the run's; one that differs is not kept.
-
-    Returns the text that goes with it, and the largest difference, or None where nothing here can run it.
-    """
-    largest: float | None = None
-
-    def check(file: Path) -> None:
-        nonlocal largest
-        largest = largest_difference(run, file)
+        largest = largest_difference(run, partial)
         if largest is not None and not largest <= TOLERANCE:
             raise RunError(
                 f"the exported model gives scores that differ from ours by {largest:.2g}, more than "
@@ -218,8 +191,11 @@ def checked_export(
                 value=largest,
                 allowed=TOLERANCE,
             )
-
-    about = export_run(run, out, precision=precision, threshold=threshold, check=check)
+        partial.replace(out)
+    except MemoryError as error:
+        raise ResourceError(f"{run.path} does not fit into memory while it is exported: {error}") from error
+    finally:
+        partial.unlink(missing_ok=True)
     return about, largest
 
 

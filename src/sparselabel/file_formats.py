@@ -164,12 +164,12 @@ def _whole_number(digits: str) -> int:
     return int(digits)
 
 
-def read_toml(file: Path, *remedies: str, error: Errors = ConfigError) -> dict[str, Any]:
+def read_toml(file: Path) -> dict[str, Any]:
     """A TOML file's tables."""
-    return parse_toml(read_text(file, *remedies, error=error), file, *remedies, error=error)
+    return parse_toml(read_text(file, error=ConfigError), file)
 
 
-def parse_toml(text: str, file: Path | str, *remedies: str, error: Errors = ConfigError) -> dict[str, Any]:
+def parse_toml(text: str, file: Path | str) -> dict[str, Any]:
     """The tables of a file's text."""
     import tomllib
 
@@ -177,9 +177,9 @@ def parse_toml(text: str, file: Path | str, *remedies: str, error: Errors = Conf
         values = tomllib.loads(text)
         _refuse_deep(values)
     except RecursionError as problem:
-        raise unreadable(Path(file), TOO_DEEP, *remedies, error=error) from problem
+        raise unreadable(Path(file), TOO_DEEP, error=ConfigError) from problem
     except ValueError as problem:  # also of a number with thousands of digits
-        raise unreadable(Path(file), str(problem), *remedies, error=error) from problem
+        raise unreadable(Path(file), str(problem), error=ConfigError) from problem
     return values
 
 
@@ -261,6 +261,27 @@ def refuse_other_layout(
                 where=name or None,
                 value=f"{array.dtype} {array.shape}",
                 allowed=layout,
+            )
+
+
+def refuse_outside(
+    file: Path,
+    arrays: "Mapping[str, npt.NDArray[Any]]",
+    counts: Mapping[str, int],
+    *remedies: str,
+    error: Errors = RunError,
+) -> None:
+    """Raise unless arrays of a file are indices of so many things each: ``{"rows": 100, "classes": 20}``."""
+    for name, count in counts.items():
+        array = arrays[name]
+        if array.size and (array.min() < 0 or array.max() >= count):
+            raise error(
+                f"{file}: {name} must be from 0 to {count - 1:,}, not {array.min():,} to {array.max():,}",
+                *remedies,
+                what=file,
+                where=name,
+                value=(int(array.min()), int(array.max())),
+                allowed=count,
             )
 
 

@@ -38,6 +38,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
     partial = path.with_name(path.name + ".partial")
     try:
         with named(path):
+            if partial.is_symlink():  # from whom it may be: nothing is written where it points to
+                partial.unlink()
             yield partial
         partial.replace(path)
     except BaseException:
@@ -46,11 +48,15 @@ def atomic_write(path: Path) -> Iterator[Path]:
         raise
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text in UTF-8 atomically, its line ends as they are."""
+    with atomic_write(path) as partial:
+        partial.write_text(text, encoding="utf-8", newline="")
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write a small JSON file atomically."""
-    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    with atomic_write(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def write_arrays(path: Path, **arrays: "npt.ArrayLike") -> None:

@@ -62,7 +62,8 @@ def _take(path: Path, file: Path, remedies: tuple[str, ...], shared: bool) -> in
     while True:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+            # In a folder from elsewhere a lock may be a link: nothing is written where it points to.
+            descriptor = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except OSError:
             if shared:
                 return None

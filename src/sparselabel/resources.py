@@ -8,10 +8,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-
-import torch.distributed as dist
+from typing import TYPE_CHECKING, Any
 
 from sparselabel.errors import DISK_FULL, ResourceError
+from sparselabel.files import named
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 OWN_GROUPS = Path("/proc/self/cgroup")
 GROUPS = Path("/sys/fs/cgroup")
@@ -84,21 +88,38 @@ def forget_peak() -> None:
 
 def _local_processes() -> int:
     """Processes of this run on this machine."""
-    world_size = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    dist = sys.modules.get("torch.distributed")  # who has not imported it has started no processes
+    started = dist is not None and dist.is_available() and dist.is_initialized()
+    world_size = dist.get_world_size() if dist is not None and started else 1
     return int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
 
 
 def free_disk(path: Path) -> int:
-    """Bytes free on the disk where ``path`` is or will be: this process's share."""
-    existing = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-    return shutil.disk_usage(existing).free // _local_processes()
+    """Bytes free on the disk where ``path`` is or will be: this process's share.
 
-
-def claim(file: Path, refusal: Callable[[Path, int, int], ResourceError]) -> None:
-    """Take the whole file's room on the disk now: writing to a mapped file on a full one ends the process.
-
-    ``refusal`` makes the error of the folder, the bytes that are needed and those that are free.
+    The processes of other machines have theirs of it: what a run writes is on a disk that all share.
     """
+    existing = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    return shutil.disk_usage(existing).free // int(os.environ.get("WORLD_SIZE", _local_processes()))
+
+
+Refusal = Callable[[Path, int, int], ResourceError]
+"""Makes the error of a full disk: of the folder, the bytes that are needed and those that are free."""
+
+
+def mapped_array(
+    file: Path, kind: "npt.DTypeLike", shape: tuple[int, ...], refusal: Refusal
+) -> "np.memmap[Any, np.dtype[Any]]":
+    """A new .npy file, mapped. Its room on the disk is taken: else a full one would end the process."""
+    import numpy as np
+
+    with named(file):
+        array = np.lib.format.open_memmap(file, "w+", kind, shape)
+    _claim(file, refusal)
+    return array
+
+
+def _claim(file: Path, refusal: Refusal) -> None:
     if not hasattr(os, "posix_fallocate"):
         return
     size = file.stat().st_size

@@ -4,17 +4,17 @@ A run with result.json is finished.
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, Self, TypedDict
 
 from sparselabel import config as configuration
-from sparselabel.config import Engine, TrainConfig
+from sparselabel.config import Engine, ShardFormat, TrainConfig
 from sparselabel.errors import ConfigError, RunError, command, counted, param
-from sparselabel.file_formats import read_json, reading
-from sparselabel.files import BRING_BACK, TemporaryFolder, write_json
+from sparselabel.file_formats import naming, read_json, reading
+from sparselabel.files import BRING_BACK, TemporaryFolder, atomic_write, write_json
 from sparselabel.locks import LOCK
 from sparselabel.schema import Count, Finite
 
@@ -55,6 +55,7 @@ CONTENTS = {
     "weights_identity": "a weights file",
     "expected_identity": "a file of expected positives",
     "prior_identity": "a file of a prior",
+    "scores_identity": "a file of scores",
 }
 """What run.json says of the content of files that the configuration only names."""
 REPLACE = (f"replace it ({param('force', True)})", f"choose another {param('out')}")
@@ -76,6 +77,7 @@ class Metadata(TypedDict):
     classes: list[str]
     answers: NotRequired[Count]
     label_seed: NotRequired[Count | None]
+    annotation: NotRequired[str]
     command: NotRequired[list[str]]
     versions: NotRequired[dict[str, str]]
     engine: NotRequired[Engine]
@@ -159,6 +161,7 @@ class Run:
     memory = _File("memory")  # memories that are too large for RAM
     expected_file = _File("expected.json")  # expected positives, where they were estimated before training
     prior_file = _File("prior.json")  # how often each class is there, by name
+    given_scores_file = _File("given-scores.npy")  # another model's scores of the training images
     model_file = _File("model.safetensors")  # the whole classifier of the best epoch
     result_file = _File("result.json")  # the final numbers; there once the run is finished
     cost_file = _File("cost.json")  # seconds and peak memory
@@ -169,10 +172,14 @@ class Run:
     complete_file = _File("complete.csv")  # images of which they answered every class
     review_scores_file = _File("review-scores.npy")  # scores of every training image, for review
     scores_file = _SplitFile("scores-{}.npz")  # of every image
+    large_scores_file = _SplitFile("scores-{}.npy")  # the same where they are too many for memory
     evaluation_file = _SplitFile("evaluation-{}.json")  # the measures
     maps_file = _SplitFile("maps-{}.npz")  # where the model sees classes in a few images, for reports
     location_file = _SplitFile("location-{}.npz")  # how much of every map lies on the things it should show
     located_maps_file = _SplitFile("located-maps-{}.npz")  # maps of a few images that a figure shows
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
 
     @classmethod
     def open(
@@ -223,7 +230,8 @@ class Run:
             self._clear()
         self.path.mkdir(parents=True, exist_ok=True)
         if answers:
-            self.given_answers_file.write_bytes(answers)
+            with atomic_write(self.given_answers_file) as partial:
+                partial.write_bytes(answers)
         write_json(self.metadata_file, about)
         configuration.save(config, self.config_file)
 
@@ -388,7 +396,8 @@ class Run:
             raise RunError(f"{folder} has other classes than the data that {self.path} was trained on")
         label_seed, annotation = (self.metadata().get(name) for name in ("label_seed", "annotation"))
         if label_seed is not None or annotation:
-            data = redraw_labels(data, label_seed, annotation or "")
+            with naming(self.metadata_file):
+                data = redraw_labels(data, label_seed, annotation or "")
         return with_answers(data, read_answers(given), str(given)) if given.is_file() else data
 
     def split(self, name: str) -> "PreparedSplit":
@@ -418,7 +427,7 @@ class Run:
 
         return load_classifier(self)
 
-    def metrics(self, split: str = "test", *, workers: int = 0) -> dict[str, Any]:
+    def metrics(self, split: str = "test", *, workers: int | None = None) -> dict[str, Any]:
         """All measures on a split, "mAP" first; images are scored once, and the scores kept in the run."""
         from sparselabel.inference.evaluate import evaluate_run
 
@@ -431,14 +440,14 @@ class Run:
         first = next(iter(measured["mean_average_precision"].values()))
         return {"mAP": first["mean"]} | measured
 
-    def scores(self, split: str = "test", *, workers: int = 0) -> "npt.NDArray[np.floating]":
+    def scores(self, split: str = "test", *, workers: int | None = None) -> "npt.NDArray[np.floating]":
         """(N, L) Scores in 0..1 of a split's images, not calibrated."""
         from sparselabel.inference.evaluate import evaluate_run
         from sparselabel.inference.score_files import saved_scores
 
-        if not self.scores_file(split).is_file():
+        if not self.scores_file(split).is_file() and not self.large_scores_file(split).is_file():
             evaluate_run(self, split, workers=workers)
-        return saved_scores(self, split).scores
+        return saved_scores(self, split).array
 
     def predict(
         self,
@@ -447,9 +456,9 @@ class Run:
         maps: bool = False,
         precision: float | None = None,
         threshold: float | None = None,
-        workers: int = 0,
+        workers: int | None = None,
     ) -> "list[Prediction]":
-        """What is in images: paths, PIL images, arrays or tensors, one or many, or a folder.
+        """What is in images: paths, addresses, PIL images, arrays or tensors, one or many, or a folder.
 
         Labels are chosen by the run's thresholds for F1, by those for a ``precision``, or by one
         ``threshold`` of the calibrated score for all classes.
@@ -458,11 +467,41 @@ class Run:
 
         return [*predictor_of(self, precision, threshold)(images, maps=maps, workers=workers)]
 
-    def maps(self, images: Any, *, workers: int = 0) -> "list[npt.NDArray[np.float32] | None]":
+    def predict_on_cluster(
+        self,
+        images: "str | Path | Sequence[str | Path]",
+        out: str | Path,
+        cluster: str = "auto",
+        *,
+        out_format: ShardFormat = "parquet",
+        all_scores: bool = False,
+        precision: float | None = None,
+        threshold: float | None = None,
+        column: str | None = None,
+        cluster_cores: int = 1,
+        resume: bool = False,
+        force: bool = False,
+    ) -> Path:
+        """Predict on a Ray cluster, whose address is ``cluster``, into files in the folder ``out``: its path.
+
+        Images are what the command ``predict`` takes: files, folders, patterns, lists, addresses, tars and
+        Parquet tables, whose images are in ``column``.
+        """
+        from sparselabel.inference.cluster import Place, predict_on_cluster
+
+        words = [images] if isinstance(images, str | Path) else images
+        predict_on_cluster(
+            self, [str(word) for word in words], Path(out), Place(cluster, cluster_cores),
+            out_format=out_format, all_scores=all_scores, precision=precision, threshold=threshold,
+            column=column, resume=resume, force=force,
+        )  # fmt: skip
+        return Path(out)
+
+    def maps(self, images: Any, *, workers: int | None = None) -> "list[npt.NDArray[np.float32] | None]":
         """Logits (L, h, w) of each image's cells: where the model sees each class."""
         return [prediction.maps for prediction in self.predict(images, maps=True, workers=workers)]
 
-    def report(self, out: str | Path | None = None, *, workers: int = 0) -> Path:
+    def report(self, out: str | Path | None = None, *, workers: int | None = None) -> Path:
         """Write a page about the run; default: report.html in its folder."""
         from sparselabel.report.make_report import make_report
         from sparselabel.report.page import checked_page
@@ -483,7 +522,7 @@ class Run:
         tls_cert: str | Path | None = None,
         tls_key: str | Path | None = None,
         browser: bool = True,
-        workers: int = 0,
+        workers: int | None = None,
     ) -> Path:
         """Ask people to confirm or reject suggested labels, on a page that this machine alone can open.
 
@@ -506,15 +545,14 @@ class Run:
         browser
             Open the page; else only print the address.
         workers
-            Processes that load images, when they are scored the first time.
+            Processes that load images, when they are scored the first time; for a CPU none by default.
         """
-        from rich.console import Console
-
+        from sparselabel.progress import plain_console
         from sparselabel.review.serve import serve_review
 
         return serve_review(
             self,
-            say=Console(force_jupyter=False, highlight=False, markup=False, soft_wrap=True).print,
+            say=plain_console(force_jupyter=False).print,
             answers=None if answers is None else Path(answers),
             reviewer=reviewer,
             goal=goal,
@@ -528,10 +566,10 @@ class Run:
 
     def export(self, out: str | Path, *, force: bool = False) -> Path:
         """Write the model as one file that runs without sparselabel (.onnx or .pt2), and check it."""
-        from sparselabel.export import check_target, checked_export
+        from sparselabel.export import check_target, export_run
 
         check_target(Path(out), force)
-        checked_export(self, Path(out))
+        export_run(self, Path(out))
         return Path(out)
 
     def save_pretrained(self, folder: str | Path, *, force: bool = False) -> Path:
@@ -540,7 +578,7 @@ class Run:
         The card leaves the license to you. ``huggingface_hub.upload_folder`` publishes the folder. Files of
         a model that is there are replaced with ``force`` only.
         """
-        from sparselabel.pretrained import save_pretrained
+        from sparselabel.hub import save_pretrained
 
         return save_pretrained(self, Path(folder), force=force)
 
@@ -559,7 +597,7 @@ class Run:
         own needs ``model``, as in ``open``. No program in the files is run. ``revision`` is a version on the
         hub.
         """
-        from sparselabel.pretrained import load_pretrained
+        from sparselabel.hub import load_pretrained
 
         folder = load_pretrained(source, revision)
         return cls(folder.path, Path(data) if isinstance(data, str) else data, model, folder)

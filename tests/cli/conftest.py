@@ -1,11 +1,15 @@
 """The command as a shell runs it, in this process or in one of its own."""
 
+import json
 import os
 import subprocess
 import sys
+import threading
+import webbrowser
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
@@ -14,6 +18,7 @@ from PIL import Image
 import sparselabel
 from sparselabel.cli import main
 from sparselabel.config import TrainConfig
+from sparselabel.review.server import ReviewServer
 
 RESULT: dict[str, Any] = {
     "best_epoch": 2,
@@ -80,8 +85,8 @@ class Opened(str):
     folder = Path("prepared")
     made: ClassVar = {"preparation": {"sparsify": "single-positive"}}
     train = SimpleNamespace(
-        observed=SimpleNamespace(values=np.array([[1, -1, -1]])),
-        truth=SimpleNamespace(values=np.zeros((1, 3))),
+        observed=SimpleNamespace(matrix=np.array([[1, -1, -1]]), known=1),
+        truth=SimpleNamespace(matrix=np.zeros((1, 3)), known=3),
     )
 
 
@@ -98,6 +103,45 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Captured:
     monkeypatch.setattr("sparselabel.training.train_run.check_run", lambda *given: None)
     monkeypatch.setattr("sparselabel.data.dataset.open_prepared", Opened)
     return calls
+
+
+@pytest.fixture
+def person(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Stands in for the browser and who is before it: answers so many questions, then presses Ctrl-C."""
+
+    original = ReviewServer.serve_forever
+
+    def sits_down(*answers: str, whole: int = 0) -> list[str]:
+        opened: list[str] = []
+
+        def serve(server: ReviewServer, *_: object) -> None:
+            loop = threading.Thread(target=original, args=(server, 0.02), daemon=True)
+            loop.start()
+
+            def ask(path: str, body: Any) -> Any:
+                origin = server.address.rsplit("/", 2)[0]
+                headers = {"Content-Type": "application/json", "Origin": origin}
+                request = Request(server.address + path, json.dumps(body).encode(), headers)
+                with urlopen(request) as reply:
+                    return json.load(reply)
+
+            for word in answers:
+                (question,) = ask("next", {"count": 1})["questions"]
+                with urlopen(f"{server.address}map/{question['row']}/{question['class']}") as reply:
+                    assert reply.read(4) == b"\x89PNG"
+                ask("answer", {"row": question["row"], "class": question["class"], "answer": word})
+            for _number in range(whole):
+                (question,) = ask("next", {"count": 1})["questions"]
+                ask("answer", {"row": question["row"], "present": [0]})
+            server.shutdown()
+            loop.join()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(ReviewServer, "serve_forever", serve)
+        monkeypatch.setattr(webbrowser, "open", opened.append)
+        return opened
+
+    return sits_down
 
 
 def images(folder: Path, **classes: int) -> Path:

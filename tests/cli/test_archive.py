@@ -2,13 +2,16 @@
 
 import csv
 import json
+import re
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from sparselabel.data.answers import read_answers
 from sparselabel.data.dataset import open_prepared
 from sparselabel.run import Run
 from tests.cli.conftest import Command
@@ -51,15 +54,32 @@ def archive(tmp_path: Path) -> Path:
 
 
 @pytest.mark.filterwarnings("default::sparselabel.errors.DataWarning")
-def test_the_whole_way(command: Command, archive: Path) -> None:
+def test_the_whole_way(command: Command, archive: Path, person: Any) -> None:
     done = command("train", "photos", "--labels", "labels.csv", *SMALL)
     assert done == 0, done.err
     assert "30 images found under other names: 'img_0.JPG' is 2020/IMG_0.jpg" in done.err
     assert "6 images of 36 in photos are not in labels.csv and are not used: 2020/IMG_30.jpg" in done.err
     assert "several labels in one cell, with ',' between them" in done.err
-    assert done.out.splitlines()[0].startswith("30 images (24 train, 6 val), 3 classes, 1.2 labels each")
+    assert done.out.splitlines()[0].startswith(
+        "30 images (24 train, 6 val, with its share of every class), 3 classes, 1.2 labels each"
+    )
+    said = next(line for line in done.out.splitlines() if line.startswith("Your images show"))
+    assert re.match(r"Your images show about \d\.\d of the 3 classes each", said)
+    assert "suggested labels to be right" in said
+    assert "`sparselabel review runs/photos --goal thresholds` mends that: it takes about" in done.out
+    page = (archive / "runs" / "photos" / "report.html").read_text()
+    assert said.partition(" Expect")[0] in page  # the report opens with it
+    opened = page[: page.index('id="researchers"')]
+    assert page.index('<th scope="col" class="n">right, %</th>') < len(opened)
+    for word in ("OF1", "observed-label", "oracle", "surprise", "γ", "CP", "Cole"):
+        assert word not in re.sub(r"<style>.*?</style>|data:[^\"]*", "", opened, flags=re.DOTALL), word
     config = Run(archive / "runs" / "photos").config()
     assert (config.frozen, config.head.epochs, config.head.batch_size) == (True, 3, 64)
+
+    for flag in ("--sort-into", "--maps"):  # what is written there would be predicted, too
+        refused = command("predict", "runs/photos", "more", "--out", "tags.csv", flag, "more/inner")
+        assert refused == 2
+        assert f"{flag} more/inner is inside more" in refused.err
 
     files = ["--gallery", "look.html", "--write-xmp", "--sort-into", "sorted", "--links"]
     files += ["--fiftyone", "fiftyone.json", "--label-studio", "tasks.json"]
@@ -125,11 +145,21 @@ def test_the_whole_way(command: Command, archive: Path) -> None:
         assert kept.splits[name].paths.tolist() == data.splits[name].paths.tolist()
         np.testing.assert_array_equal(kept.splits[name].truth.values, data.splits[name].truth.values)
 
-    # Again, with what was looked at: settings are those of the run.
-    image = data.train.paths[0]
-    answer = f"image,label,value,time,reviewer\n{image},blue,0,2026-01-01T00:00:00,me\n"
-    (archive / "runs" / "photos" / "answers.csv").write_text(answer)
+    # Questions in the browser, then training again with the answers: settings are those of the run.
+    person("no", "yes", "yes")
+    done = command("review", "runs/photos", "--workers", 0)
+    assert done == 0, done.err
+    answers = read_answers(archive / "runs" / "photos" / "answers.csv")
+    assert [answer.value for answer in answers] == [0, 1, 1]
     again_flags = ("--answers", "runs/photos/answers.csv", "--out", "runs/second", "--workers", "0")
     done = command("train", "runs/photos-data", *again_flags)
     assert done == 0, done.err
-    assert Run(archive / "runs" / "second").config() == config
+    second = Run(archive / "runs" / "second")
+    assert second.config() == config
+    changed = second.data().train.observed.values != data.train.observed.values
+    assert sorted(second.data().train.observed.values[changed].tolist()) == [0, 1, 1]
+    done = command(
+        "predict", "runs/second", "more", "--out", "tags-2.csv", "--threshold", "0.1", "--workers", "0"
+    )
+    assert done == 0, done.err
+    assert len(Path("tags-2.csv").read_text().splitlines()) == 1 + 6

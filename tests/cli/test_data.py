@@ -83,6 +83,7 @@ def test_splits_and_classes_where_labels_are_hidden(command: Command) -> None:
     assert ["bee", "1", "1", "1", "0", "40"] in cells(done.out)
 
 
+@pytest.mark.filterwarnings("ignore:every training image")
 def test_the_extremes_of_many_classes_unless_all_are_asked_for(command: Command) -> None:
     lines = ["image,label"]
     images(Path("photos"), all=50)

@@ -10,7 +10,7 @@ from tests.training.conftest import small_scenes
 
 @pytest.fixture
 def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("sparselabel.expected_positives.estimate.REPEATS", 2)
+    monkeypatch.setattr("sparselabel.expected_positives.from_features.REPEATS", 2)
     folder = tmp_path / "data"
     small_scenes(folder, 60, 10, Preparation(sparsify="single-positive"))
     return folder

@@ -1,11 +1,12 @@
 """``sparselabel plan`` from the shell, on a few scenes and a tiny network."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sparselabel.cli.plan import with_defaults
+from sparselabel.cli.plan import PLANNED, with_defaults
 from sparselabel.config import FinetunePhase, Preparation, TrainConfig
 from sparselabel.errors import ConfigError
 from tests.cli.conftest import Command
@@ -67,10 +68,18 @@ def test_refused_before_training(command: Command, sample: Path, tmp_path: Path)
 
 
 def test_what_nobody_told() -> None:
-    chosen = with_defaults(TrainConfig(), ())
+    chosen = with_defaults(PLANNED, ())
     assert (chosen.backbone, chosen.frozen) == ("mobilenetv2_100", True)
-    assert with_defaults(TrainConfig(backbone="resnet18"), ("--backbone",)).backbone == "resnet18"
-    whole = TrainConfig(finetune=FinetunePhase(epochs=1))
+    other = with_defaults(replace(PLANNED, backbone="resnet18"), ("--backbone",))
+    assert other == replace(chosen, backbone="resnet18")
+    whole = replace(PLANNED, finetune=FinetunePhase(epochs=1))
     assert not with_defaults(whole, ("--finetune.epochs",)).frozen
     with pytest.raises(ConfigError, match="--method an is for one run"):
         with_defaults(TrainConfig(method="an"), ("--method",))
+
+
+def test_help_says_what_models_are(command: Command) -> None:
+    told = " ".join(command("plan", "--help-all").out.split())
+    assert "[default: mobilenetv2_100]" in told
+    assert "--answer-method" in told
+    assert "--method" not in told.replace("--answer-method", "").replace("--mark-method", "")

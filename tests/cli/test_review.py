@@ -1,11 +1,11 @@
 """``sparselabel review`` of a real run, and ``train`` with its answers."""
 
+import errno
 import json
+import os
 import shutil
-import webbrowser
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
@@ -13,7 +13,6 @@ import pytest
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation
 from sparselabel.data.answers import HEADER, Answer, read_answers
 from sparselabel.data.dataset import open_prepared
-from sparselabel.review.server import ReviewServer
 from sparselabel.run import Run
 from sparselabel.training.train_run import train_run
 from tests.cli.conftest import Command
@@ -36,47 +35,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(trained: Path, tmp_path: Path) -> Path:
     shutil.copytree(trained / "run", tmp_path / "run")
     return tmp_path / "run"
-
-
-@pytest.fixture
-def person(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Stands in for the browser and who is before it: answers so many questions, then presses Ctrl-C."""
-
-    original = ReviewServer.serve_forever
-
-    def sits_down(*answers: str, whole: int = 0) -> list[str]:
-        opened: list[str] = []
-
-        def serve(server: ReviewServer, *_: object) -> None:
-            import threading
-
-            loop = threading.Thread(target=original, args=(server, 0.02), daemon=True)
-            loop.start()
-
-            def ask(path: str, body: Any) -> Any:
-                origin = server.address.rsplit("/", 2)[0]
-                headers = {"Content-Type": "application/json", "Origin": origin}
-                request = Request(server.address + path, json.dumps(body).encode(), headers)
-                with urlopen(request) as reply:
-                    return json.load(reply)
-
-            for word in answers:
-                (question,) = ask("next", {"count": 1})["questions"]
-                with urlopen(f"{server.address}map/{question['row']}/{question['class']}") as reply:
-                    assert reply.read(4) == b"\x89PNG"
-                ask("answer", {"row": question["row"], "class": question["class"], "answer": word})
-            for _number in range(whole):
-                (question,) = ask("next", {"count": 1})["questions"]
-                ask("answer", {"row": question["row"], "present": [0]})
-            server.shutdown()
-            loop.join()
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(ReviewServer, "serve_forever", serve)
-        monkeypatch.setattr(webbrowser, "open", opened.append)
-        return opened
-
-    return sits_down
 
 
 def test_a_review_and_training_with_it(command: Command, run: Path, trained: Path, person: Any) -> None:
@@ -273,3 +231,19 @@ def test_what_a_review_refuses(command: Command, run: Path, tmp_path: Path) -> N
     assert (done, "--tls-cert and --tls-key" in done.err) == (2, True)
     done = command("review", run, "--goal", "fame")
     assert (done, "fame" in done.err) == (2, True)
+
+
+def test_scores_that_do_not_fit_on_the_disk(
+    run: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are in a mapped file: without its room taken first, writing would end the process (SIGBUS)."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    refused = command("review", run, "--no-browser")
+    assert refused == 1
+    assert "the scores of all training images take 0.00 MB and" in refused.err
+    assert "copy the run to a larger disk" in refused.err
+    assert not [*run.glob("review-scores*")]

@@ -27,8 +27,7 @@ def test_train_without_flags_takes_the_defaults(command: Command, captured: Capt
         "best epoch: 2 of 3",
         "validation mAP: 50.00",
         "test mAP: 25.00",
-        "all training labels, mAP (Cole 2021 table 2): model 75.00, "
-        "estimates (they contain the observed ones) 87.50",
+        "all training labels, mAP: model 75.00, estimates (they contain the observed ones) 87.50",
         "next: sparselabel report runs/one",
     ]
 

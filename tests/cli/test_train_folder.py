@@ -17,6 +17,7 @@ SMALL = [
     *("--backbone", "resnet10t", "--weights", "none", "--views.size", "32", "--head.epochs", "1"),
     *("--frozen", "--workers", "0", "--settings.expected-positives", "1.5"),
 ]
+SHARED = "with its share of every class"
 COLORS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (20, 40, 230)}
 
 
@@ -46,7 +47,10 @@ def test_a_folder_and_a_table_make_run_and_report(command: Command, folder: Path
     assert "1 of 31 images are missing: gone.png; they were left out" in done.err
     assert "7.png cannot be read as an image" in done.err
     lines = done.out.splitlines()
-    assert lines[0] == "29 images (23 train, 6 val), 3 classes, one label each; 1 file could not be read"
+    assert (
+        lines[0]
+        == f"29 images (23 train, 6 val, {SHARED}), 3 classes, one label each; 1 file could not be read"
+    )
     assert lines[-2:] == [
         "next: sparselabel predict runs/photos MORE-IMAGES --out tags.csv  # what is in other images",
         "      sparselabel review runs/photos  # confirm or reject likely labels: they make it better",
@@ -72,7 +76,7 @@ def test_class_folders_need_no_table(
         image(tmp_path / "things" / name / f"{number}.png", COLORS[name], number)
     done = command("train", "things", *SMALL, "--out", "here")
     assert done == 0, done.err
-    assert done.out.splitlines()[0] == "12 images (10 train, 2 val), 3 classes, one label each"
+    assert done.out.splitlines()[0] == f"12 images (10 train, 2 val, {SHARED}), 3 classes, one label each"
     assert json.loads((tmp_path / "here-data" / "dataset.json").read_text())["classes"] == sorted(COLORS)
 
 
@@ -83,7 +87,8 @@ def test_labels_with_negatives_are_told(command: Command, folder: Path) -> None:
     done = command("train", "photos", "--labels", "wide.csv", *SMALL)
     assert done == 0, done.err
     assert done.out.splitlines()[0] == (
-        "29 images (23 train, 6 val), 3 classes, 1.0 labels each of what is there and 1.0 of what is not"
+        f"29 images (23 train, 6 val, {SHARED}), 3 classes, 1.0 labels each of what is there and 1.0 of what "
+        "is not"
     )
 
 
@@ -146,7 +151,7 @@ def test_only_flags_that_train_has_are_named(command: Command, folder: Path, tab
     done = command("train", "photos", "--labels", "odd.csv", *SMALL)
     own = re.sub(r"`sparselabel .*?`", "", done.err)  # another command, with flags of its own
     assert done == 1
-    assert {*re.findall(r"--[a-z][a-z.-]*", own)} <= {"--labels", "--image", "--label"}
+    assert {*re.findall(r"--[a-z][a-z.-]*", own)} <= {"--labels", "--image", "--label", "--scores"}
 
 
 @pytest.mark.filterwarnings("default::sparselabel.errors.DataWarning")

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from sparselabel.comparison.planned_runs import Outcome, PlannedRun, plan_runs
 from sparselabel.comparison.ray_runs import Cluster, _outcome, _resources, features_first, train_task
 from sparselabel.config import HeadPhase, Machine, TrainConfig
 from sparselabel.errors import ConfigError, RunError
+from sparselabel.ray_cluster import Node
 
 PLANNED = plan_runs(TrainConfig(head=HeadPhase(epochs=1)), ["an", "bce"], [0, 1, 2], Path("out"))
 
@@ -80,21 +80,17 @@ def test_an_error_is_told_without_rays_words() -> None:
 
 
 def test_what_no_node_has_is_refused() -> None:
-    nodes = [
-        {"Alive": True, "Resources": {"CPU": 4.0}},
-        {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}},
-    ]
-    ray = SimpleNamespace(nodes=lambda: nodes)
-    assert _resources(ray, 4, Machine()) == {"num_cpus": 4, "num_gpus": 0}
+    nodes = [Node("a", "a (1)", 4, 0)]
+    assert _resources(nodes, 4, Machine()) == {"num_cpus": 4, "num_gpus": 0}
     with pytest.raises(
         ConfigError, match=r"no node of the cluster has 5 cores for a run \(there are: 4 cores and 0 GPUs"
     ):
-        _resources(ray, 5, Machine())
-    with pytest.raises(ConfigError, match="has 1 cores and a GPU"):
-        _resources(ray, 1, Machine(accelerator="gpu"))
-    nodes[1]["Alive"] = True
-    assert _resources(ray, 1, Machine()) == {"num_cpus": 1, "num_gpus": 1}
-    assert _resources(ray, 64, Machine(accelerator="cpu")) == {"num_cpus": 64, "num_gpus": 0}
+        _resources(nodes, 5, Machine())
+    with pytest.raises(ConfigError, match="has 1 core and a GPU"):
+        _resources(nodes, 1, Machine(accelerator="gpu"))
+    nodes.append(Node("b", "b (2)", 64, 8))
+    assert _resources(nodes, 1, Machine()) == {"num_cpus": 1, "num_gpus": 1}
+    assert _resources(nodes, 64, Machine(accelerator="cpu")) == {"num_cpus": 64, "num_gpus": 0}
     with pytest.raises(ConfigError, match="`cluster_cores` must be at least 1, not 0"):
         Cluster("auto", 0)
 
@@ -110,27 +106,6 @@ def test_several_devices_are_refused() -> None:
     data: Any = None
     with pytest.raises(ConfigError, match="a run on a cluster has 1 device, not 2"):
         next(Cluster("auto").train(data, PLANNED, Machine(devices=2), ()))
-
-
-def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)
-    data: Any = None
-    with pytest.raises(ConfigError, match=r"`cluster` needs a package") as missing:
-        next(Cluster("auto").train(data, PLANNED, Machine(), ()))
-    assert missing.value.remedies == ("pip install 'sparselabel[cluster]'",)
-    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
-
-
-def test_no_cluster_there() -> None:
-    from sparselabel.comparison.ray_runs import _connect
-
-    with pytest.raises(ConfigError, match=r"there is no Ray cluster at '127.0.0.1:1' .*refused") as refused:
-        _connect(None, "127.0.0.1:1")
-    assert refused.value.parameters == ["cluster"]
-    assert "unauthenticated and runs what it is sent" in refused.value.remedies[0]
-    with pytest.raises(ConfigError, match=r"there is no Ray cluster at 'host:port' "):
-        _connect(None, "host:port")
 
 
 # Ray's word for: take 127.0.0.1 for this machine's address, so that nothing outside can reach the nodes.

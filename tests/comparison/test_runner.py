@@ -316,9 +316,10 @@ def test_a_choice_needs_validation(data: Dataset, tmp_path: Path, monkeypatch: p
 def test_runs_that_differ_in_seed_and_rate_begin_together(data: Dataset, tmp_path: Path) -> None:
     weights = tmp_path / "weights.safetensors"
     save_file(timm.create_model("test_resnet").state_dict(), weights)
-    base = replace(TINY, weights=str(weights), finetune=FinetunePhase(epochs=0))
+    head, finetune = replace(TINY.head, epochs=2), FinetunePhase(epochs=0)
+    base = replace(TINY, weights=str(weights), head=head, finetune=finetune, settings={"warm_up": 1})
     choose = [Varied.of(["head.lr", 0.1, 0.01], CHOOSE)]
-    planned = plan_runs(base, ["an", "ll-r"], [0, 1], tmp_path / "out", choose, label_seeds=[7, 8])
+    planned = plan_runs(base, ["an", "em+apl"], [0, 1], tmp_path / "out", choose, label_seeds=[7, 8])
     groups: list[tuple[str, int | None, int]] = []
 
     class Groups(RunsCallback):
@@ -327,7 +328,7 @@ def test_runs_that_differ_in_seed_and_rate_begin_together(data: Dataset, tmp_pat
 
     outcomes = train_all(data, planned, HERE, Groups())
     assert [outcome.error for outcome in outcomes] == [None] * 16
-    assert sorted(groups) == [("an", 7, 3), ("an", 8, 3), *[("ll-r", 7, 0)] * 4, *[("ll-r", 8, 0)] * 4]
+    assert sorted(groups) == [("an", 7, 3), ("an", 8, 3), *[("em+apl", 7, 0)] * 4, *[("em+apl", 8, 0)] * 4]
     assert [outcome.run.path for outcome in outcomes] == [run.path for run in planned]
     for run in planned:
         assert Run(run.path).metadata()["label_seed"] == run.label_seed

@@ -29,9 +29,11 @@ def prepared(folder: Path) -> Dataset:
 
 
 def test_what_was_prepared_is_opened(prepared: Dataset, folder: Path) -> None:
-    assert (prepared.folder, prepared.name, prepared.classes) == (folder, "labels", CLASSES)
+    assert (prepared.folder, prepared.name, prepared.classes) == (folder, "photos", CLASSES)
     train = prepared.train
     assert train is prepared.split("train")
+    assert repr(prepared) == f"Dataset({str(folder)!r}: 3 classes; 4 images in train, 1 image in test)"
+    assert repr(train) == "PreparedSplit('train': 4 images)"
     assert (train.name, len(train), train.root) == ("train", 4, folder.parent / "photos")
     assert train.truth.values.tolist() == VALUES[:4]
     assert train.truth.ids.tolist() == ["000.jpg", "001.jpg", "002.jpg", "003.jpg"]
@@ -43,7 +45,7 @@ def test_what_was_prepared_is_opened(prepared: Dataset, folder: Path) -> None:
 
 def test_arrays_are_mapped_and_not_read(prepared: Dataset) -> None:
     train = prepared.train
-    arrays = (train.paths, train.truth.ids, train.truth.values, train.observed.values, train.digests)
+    arrays = (train.paths, train.truth.ids, train.truth.matrix, train.observed.matrix, train.digests)
     assert all(isinstance(array, np.memmap) for array in arrays)
 
 
@@ -78,7 +80,7 @@ def test_other_folders_are_refused(folder: Path, name: str, why: str) -> None:
         ("\xff", "dataset.json cannot be read .*prepare the data again"),
         ("[1]", "dataset.json does not describe prepared data"),
         ('{"classes": []}', "dataset.json does not describe prepared data"),
-        ('{"format": 99}', "has format 99, this program reads format 2: prepare the data again"),
+        ('{"format": 99}', "has format 99, this program reads format 3: prepare the data again"),
     ],
 )
 def test_a_wrong_index_is_refused(folder: Path, text: str, rule: str) -> None:

@@ -222,3 +222,22 @@ def test_a_pipe_is_no_image(tmp_path: Path) -> None:
         with pytest.raises(DataError) as error:
             reading(file)
         assert error.value.what == file
+
+
+def test_a_raw_file_of_nothing_but_beginnings_is_soon_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What follows each beginning of a JPEG is looked through: a megabyte of them took a day."""
+    file = tmp_path / "a.cr2"
+    file.write_bytes(b"\xff\xd8\xff" * 3_000 + bytes(1_000_000))
+    opened: list[int] = []
+
+    def not_one(stream: io.BytesIO, _: object) -> Image.Image:
+        opened.append(len(stream.getvalue()))
+        raise UnidentifiedImageError
+
+    monkeypatch.setattr(decode, "_opened_by_pillow", not_one)
+    with pytest.raises(DataError, match="RAW file has no preview inside"):
+        load(file)
+    assert len(opened) == 32
+    assert max(opened) == 1 << 18

@@ -40,7 +40,7 @@ def test_complete_labels_have_no_unknown_ones_and_no_fewer(tmp_path: Path) -> No
 
 def test_description(prepared: Dataset) -> None:
     told = description(prepared, count_all(prepared))
-    assert (told["name"], list(told["splits"])) == ("labels", ["train", "test"])
+    assert (told["name"], list(told["splits"])) == ("photos", ["train", "test"])
     train = told["splits"]["train"]
     assert train["images"] == 4
     assert train["classes"] == [

@@ -1,5 +1,9 @@
+import multiprocessing
+import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -12,6 +16,7 @@ from torch import Tensor
 from sparselabel.config import Preparation
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.decode import load
+from sparselabel.data.image_source import ImageSource
 from sparselabel.data.loaders import (
     PADDING,
     Batch,
@@ -21,7 +26,9 @@ from sparselabel.data.loaders import (
     Rows,
     epoch_batches,
     in_order,
+    in_threads,
     rows_of,
+    worker_processes,
 )
 from sparselabel.data.prepare import prepare
 from sparselabel.data.transforms import RandAugment, draw, render, squashed, verelst_train
@@ -240,3 +247,101 @@ def test_changes_are_for_strong_views_where_there_are_some(split: PreparedSplit)
     (both,) = ImageLoader(split, VIEW, views=2, augment=augment)(rows([0, 1, 2]), epoch=1)
     for one, other in zip(both.inputs, plain.inputs, strict=True):
         assert not torch.equal(one, other)
+
+
+@pytest.fixture
+def four_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_threads_change_nothing(split: PreparedSplit) -> None:
+    batches = epoch_batches(COUNT, 5, seed=1, epoch=0)
+    several = list(ImageLoader(split, VIEW, seed=1, views=2)(batches, 0))
+    torch.set_num_threads(1)
+    assert equal_batches(iter(several), ImageLoader(split, VIEW, seed=1, views=2)(batches, 0)) == 2
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_threads_do_everything_once_and_raise_the_first_error() -> None:
+    done = np.zeros(37, int)
+    users = set()
+
+    def work(number: int) -> None:
+        done[number] += 1
+        users.add(threading.get_ident())
+
+    in_threads(work, 37)
+    in_threads(work, 0)
+    assert done.tolist() == [1] * 37
+    assert threading.get_ident() not in users
+
+    def fail(number: int) -> None:
+        if number in (4, 20):
+            raise DataError(f"image {number} is broken")
+
+    with pytest.raises(DataError, match="image 4 is broken"):
+        in_threads(fail, 37)
+
+
+def test_one_thread_works_here() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        users: list[int] = []
+        in_threads(lambda number: users.append(threading.get_ident()), 3)
+        assert users == [threading.get_ident()] * 3
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_data_sets_of_others_are_asked_by_one_thread(split: PreparedSplit) -> None:
+    class Items:
+        users: ClassVar[set[int]] = set()
+
+        def __getitem__(self, row: int) -> Image.Image:
+            self.users.add(threading.get_ident())
+            return Image.new("RGB", (32, 32), (row, 0, 0))
+
+    own = replace(split, images=ImageSource(Items(), np.arange(COUNT)), in_memory=True)
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        (batch,) = ImageLoader(own, squashed(16))(rows(range(COUNT)), 0)
+    finally:
+        torch.set_num_threads(before)
+    assert batch.inputs[0][:, 0, 0, 0].tolist() == list(range(COUNT))
+    assert Items.users == {threading.get_ident()}
+
+
+def test_processes_load_for_a_gpu_and_threads_for_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda, cpu = torch.device("cuda"), torch.device("cpu")
+    monkeypatch.setattr("sparselabel.data.loaders.CORES", 32)
+    monkeypatch.setattr("sys.platform", "linux")
+    assert [worker_processes(None, device) for device in (cuda, cpu)] == [8, 0]
+    assert [worker_processes(asked, device) for asked in (0, 3) for device in (cuda, cpu)] == [0, 0, 3, 3]
+    monkeypatch.setattr("sys.platform", "win32")  # a process takes seconds to begin
+    assert worker_processes(None, cuda) == 0
+
+
+@pytest.mark.slow
+def test_workers_may_begin_anew(split: PreparedSplit) -> None:
+    """As on macOS and Windows, where a process is no copy of the one that begins it."""
+    batches = rows([0, 1], [2, 3])
+    expected = list(ImageLoader(split, VIEW)(batches, 0))
+    before = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("spawn", force=True)
+    try:
+        assert equal_batches(iter(expected), ImageLoader(split, VIEW, workers=1)(batches, 0)) == 2
+    finally:
+        multiprocessing.set_start_method(before, force=True)
+
+
+def test_workers_get_images_and_no_labels(split: PreparedSplit) -> None:
+    without = split.without_labels()
+    assert len(without) == COUNT
+    assert without.truth.values.size == without.observed.values.size == len(without.spatial_labels) == 0
+    assert np.array_equal(np.asarray(without.image(3)), np.asarray(split.image(3)))

@@ -17,7 +17,7 @@ from sparselabel.data.readers import class_folders as folder
 from sparselabel.data.readers import table, voc
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.scenes import generate as scenes
-from sparselabel.data.sparsify import sparsify, split_rows, subset_rows
+from sparselabel.data.sparsify import sparsify, split_rows, stratified_rows, subset_rows
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import ConfigError, DataError, DataWarning, RunError
 from tests.data.images import CLASSES, paint, random_labels, read_table
@@ -171,7 +171,8 @@ def test_marks_go_with_their_images(tmp_path: Path) -> None:
         lines += [f"{row}.png,ant,0.{row}5,0.5,,", f"{row}.png,bee,0.5,0.5,0.{row}1,0.5"]
     (tmp_path / "marks.csv").write_text("\n".join(lines) + "\n")
     prepared = prepare(table.read(tmp_path / "marks.csv"), tmp_path / "out", Preparation())
-    for split, rows in zip(prepared.splits.values(), split_rows(10, 0.2), strict=True):
+    parts = stratified_rows(prepared.train.observed.values[[0] * 10], 0.2)  # all images have the same labels
+    for split, rows in zip(prepared.splits.values(), parts, strict=True):
         assert split.spatial_labels.rows.tolist() == sorted([*range(len(rows))] * 2)
         assert split.spatial_labels.is_point.tolist() == [True, False] * len(rows)
         assert split.spatial_labels.centers[::2, 0].tolist() == pytest.approx(
@@ -220,7 +221,7 @@ def test_a_mark_of_an_absent_class_is_named_before_images_are_opened(tmp_path: P
     )
     absent = replace(source, splits={"train": replace(source.splits["train"], spatial_labels=spatial_labels)})
     (source.root / "000.jpg").unlink()
-    rule = r"labels, split 'train': a point at 0.5, 0.25 of 'bee' on image 004.jpg \(row 4\), where that"
+    rule = r"photos, split 'train': a point at 0.5, 0.25 of 'bee' on image 004.jpg \(row 4\), where that"
     with pytest.raises(DataError, match=rf"{rule} class is marked absent, and 1 more such: remove it"):
         prepare(absent, tmp_path / "out", Preparation())
 

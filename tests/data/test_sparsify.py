@@ -12,6 +12,7 @@ from sparselabel.data.sparsify import (
     keep_weighted,
     sparsify,
     split_rows,
+    stratified_rows,
     subset_rows,
 )
 from sparselabel.data.spatial_labels import SpatialLabels
@@ -175,3 +176,32 @@ def test_bad_input_is_refused() -> None:
         Sparsify(positives=3)
     with pytest.raises(DataError, match="1 labels are unknown already"):
         sparsify(np.array([[1, UNKNOWN]], dtype=np.int8), Sparsify("single-positive"))
+
+
+def test_a_stratified_split_has_every_class_in_both_parts() -> None:
+    random = np.random.default_rng(4)
+    counts = [400, 90, 40, 10, 5, 3, 2, 1]
+    labels = np.full((600, len(counts)), UNKNOWN, np.int8)
+    for column, number in enumerate(counts):
+        labels[random.choice(600, number, replace=False), column] = 1
+    labels[:50] = UNKNOWN  # nobody labeled these
+    train, val = stratified_rows(labels, 0.2)
+    assert len(val) == 120
+    assert np.array_equal(np.sort(np.concatenate([train, val])), np.arange(600))
+    positives = (labels == 1).sum(axis=0)
+    held_out = (labels[val] == 1).sum(axis=0)
+    assert held_out[2:].tolist() == [round(0.2 * number) for number in positives[2:].tolist()]
+    assert np.abs(held_out - 0.2 * positives).max() < 4  # a common class on the images of a rare one
+    again = stratified_rows(labels, 0.2)
+    assert np.array_equal(again[1], val)
+
+
+def test_a_stratified_split_of_many_small_classes_has_its_size_and_leaves_each_an_example() -> None:
+    labels = np.repeat(np.eye(30, dtype=np.int8), 2, axis=0)
+    train, val = stratified_rows(labels, 0.2)  # of two images a share of 0.2 is none
+    assert len(val) == 12
+    assert (labels[train] == 1).any(axis=0).all()
+    three = np.repeat(np.eye(30, dtype=np.int8), 3, axis=0)
+    train, val = stratified_rows(three, 0.2)
+    assert len(val) == 18
+    assert (three[val].sum(axis=0) <= 1).all()

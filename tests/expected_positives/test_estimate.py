@@ -18,7 +18,7 @@ Features = npt.NDArray[np.float32]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two repeats for the spread instead of fifty."""
-    monkeypatch.setattr("sparselabel.expected_positives.estimate.REPEATS", 2)
+    monkeypatch.setattr("sparselabel.expected_positives.from_features.REPEATS", 2)
 
 
 def made_up(
@@ -201,9 +201,9 @@ def test_a_stray_image_with_two_labels_does_not_hide_that_the_others_have_one() 
 def test_no_more_images_are_used_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     features, truth = made_up(400)
     observed = keep_per_image(truth, 1, 0, seed=1)
-    monkeypatch.setattr("sparselabel.expected_positives.estimate.MOST_IMAGES", 400)
+    monkeypatch.setattr("sparselabel.expected_positives.from_features.MOST_IMAGES", 400)
     every = estimate(features, observed)
-    monkeypatch.setattr("sparselabel.expected_positives.estimate.MOST_IMAGES", 200)
+    monkeypatch.setattr("sparselabel.expected_positives.from_features.MOST_IMAGES", 200)
     half = estimate(features, observed)
     assert half.images == 400
     assert half.expected.tolist() != every.expected.tolist()

@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from sparselabel.checksums import json_checksum, row_checksums
 from sparselabel.config import TrainConfig, save
 from sparselabel.data.labels import LabelTable
 from sparselabel.data.readers import reader
+from sparselabel.file_formats import read_json
 from sparselabel.files import write_json
 from sparselabel.run import Run
+from tests.data.shards import write_table, write_tar
 
 Write = Callable[[Path], None]
 Read = Callable[[Path], object]
@@ -430,32 +433,45 @@ def _comparison(folder: Path, run: Run) -> None:
     )
 
 
+@cache
+def _data(folder: Path) -> Any:
+    """The prepared data of a sample of which other files are mutated: opening it takes longest."""
+    from sparselabel.data.dataset import open_prepared
+
+    return open_prepared(folder / "data")
+
+
+def _run_of(folder: Path) -> Run:
+    return Run(folder / "run", _data(folder))
+
+
 def _read_run(folder: Path) -> object:
     from sparselabel.inference.class_thresholds import load_class_thresholds
     from sparselabel.report.run_data import read_runs
 
     run = Run.open(folder / "run")
     reported = read_runs([run.path]).runs[0]
-    return run.config(), run.cost(), reported.measured("test"), load_class_thresholds(run).thresholds(0.9)
+    return run.config(), run.cost(), reported.measured("test"), load_class_thresholds(run).thresholds()
 
 
 def _read_thresholds(folder: Path) -> object:
     from sparselabel.inference.class_thresholds import load_class_thresholds
 
-    thresholds = load_class_thresholds(Run(folder / "run", folder / "data"))
-    return thresholds.thresholds(), thresholds.thresholds(0.9), thresholds.calibration(np.zeros((1, 2)))
+    thresholds = load_class_thresholds(_run_of(folder))
+    chosen = thresholds.thresholds(0.9) if thresholds.images else None  # which it asks validation images for
+    return thresholds.thresholds(), chosen, thresholds.calibration(np.zeros((1, 2)))
 
 
 def _read_scores(folder: Path) -> object:
     from sparselabel.inference.score_files import saved_scores
     from sparselabel.metrics.label_metrics import label_metrics
 
-    saved = saved_scores(Run(folder / "run", folder / "data"), "test")
+    saved = saved_scores(_run_of(folder), "test")
     return label_metrics(saved.scores, saved.labels)
 
 
 def _read_evaluation(folder: Path) -> object:
-    return Run(folder / "run", folder / "data").metrics("test")
+    return _run_of(folder).metrics("test")
 
 
 def _read_checkpoint(folder: Path) -> object:
@@ -464,6 +480,82 @@ def _read_checkpoint(folder: Path) -> object:
     checkpoint = newest_checkpoint(folder / "run/checkpoints")
     assert checkpoint is not None
     return checkpoint.state, checkpoint.model(), checkpoint.optimizer(), checkpoint.processes + 0
+
+
+def _figures(folder: Path) -> None:
+    """A run with what its reports and figures draw."""
+    from sparselabel.files import write_arrays
+
+    _run(folder)
+    run, pair = Run(folder / "run"), {"rows": np.array([0, 1]), "classes": np.array([0, 1])}
+    run.watched.mkdir()
+    write_arrays(run.missing_file, **pair, scores=np.array([0.5, 0.25], np.float32))
+    write_arrays(
+        run.location_file("test"),
+        rows=np.array([0]), classes=np.array([1]), masked=np.array([False]),
+        shares=np.ones((1, 3), np.float32), areas=np.ones(1, np.float32),
+    )  # fmt: skip
+    write_arrays(
+        run.watched / "0001.npz", rows=np.array([0, 2]), scores=np.zeros((2, 2), np.float32),
+        maps=np.zeros((2, 2, 3, 3), np.float16),
+    )  # fmt: skip
+
+
+def _read_figures(folder: Path) -> object:
+    from sparselabel.report.examples import missing_rows, read_missing
+    from sparselabel.report.figures.localization_examples import _read_run as read_located
+    from sparselabel.report.figures.watched_images import Watched
+    from sparselabel.report.run_data import read_runs
+
+    about = read_runs([_run_of(folder)])
+    missing = read_missing(about)
+    watched = Watched(folder / "run")
+    names = [str(watched.split.truth.ids[row]) for row in watched.last.rows]
+    return missing and missing_rows(about, missing), names, read_located(folder / "run", "test").scores
+
+
+def _pretrained(folder: Path) -> None:
+    from sparselabel.hub import save_pretrained
+
+    _run(folder)
+    run = Run(folder / "run")
+    run.model_file.write_bytes((run.checkpoints / "0001/model.safetensors").read_bytes())
+    save_pretrained(run, folder / "saved")
+
+
+def _read_pretrained(folder: Path) -> object:
+    run = Run.from_pretrained(folder / "saved")
+    return run.config(), run.result(), run.metadata(), run.classes
+
+
+def _review_scores(folder: Path) -> None:
+    from sparselabel.inference.review_scores import _about_file, _identity
+
+    _pretrained(folder)
+    run = _run_of(folder)
+    split = run.split("train")
+    np.save(run.review_scores_file, np.zeros(split.truth.values.shape, np.float16))
+    write_json(_about_file(run), _identity(run, split))
+
+
+def _read_review_scores(folder: Path) -> object:
+    from sparselabel.inference.review_scores import review_scores
+
+    run = _run_of(folder)
+    scores = review_scores(run, run.split("train"))
+    return scores is not None and scores.sum()
+
+
+def _scenes(folder: Path) -> None:
+    from sparselabel.data.scenes.generate import make
+
+    make(folder, train=3, test=1, size=32, seed=1)
+
+
+def _read_scenes(folder: Path) -> object:
+    from sparselabel.data.scenes.generate import make
+
+    return make(folder, train=3, test=1, size=32, seed=1)
 
 
 def _read_comparison(folder: Path) -> object:
@@ -495,6 +587,7 @@ def _read_weights(folder: Path) -> object:
 
 def _pictures(folder: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 255, (12, 16, 3), dtype=np.uint8)
+    folder.mkdir(exist_ok=True)
     for name in ("a.jpg", "a.png", "a.webp", "a.bmp", "a.gif", "a.tif"):
         stream = io.BytesIO()
         Image.fromarray(pixels).save(stream, Image.registered_extensions()[Path(name).suffix])
@@ -505,6 +598,41 @@ def _read_pictures(folder: Path) -> object:
     from sparselabel.data.decode import load
 
     return [load(file, 8) for file in sorted(folder.iterdir())]
+
+
+def _shards(folder: Path) -> None:
+    _pictures(folder / "pictures")
+    content = {file.name: file.read_bytes() for file in (folder / "pictures").iterdir()}
+    write_tar(folder / "a.tar", content)
+    write_tar(folder / "b.tgz", content, "w:gz")
+    write_table(folder / "c.parquet", {"key": [*content], "image": [*content.values()]}, rows=2)
+
+
+def _read_shards(folder: Path) -> object:
+    from sparselabel.data.image_paths import images
+    from sparselabel.data.stored_images import scan
+
+    found = [*images(str(folder / name) for name in ("a.tar", "b.tgz", "c.parquet"))]
+    return found, scan([str(folder / "a.tar")]), scan([str(folder / "c.parquet")])
+
+
+def _job(folder: Path) -> None:
+    (folder / "out" / "_parts").mkdir(parents=True)
+    write_json(folder / "out" / "_job.json", {"about": {"run": "r"}, "parts": 2})
+    for number, name in enumerate(("a.jpg", "b.jpg")):
+        write_json(folder / "out" / "_parts" / f"{number:05}.json", {"files": [name]})
+    done = {"images": 1, "labels": 0, "broken": 0, "engine": "torch", "errors": []}
+    write_json(folder / "out" / "_parts" / "00000.done.json", done)
+
+
+def _read_job(folder: Path) -> object:
+    from sparselabel.inference.cluster import Done, JobFile, Task
+    from sparselabel.inference.prediction_shards import PredictionShards
+    from tests.inference.stub import predictor
+
+    task = Task(PredictionShards(folder / "out", "csv", ("cat", "dog")), predictor)
+    done = read_json(task.done_file(0), Done)
+    return read_json(folder / "out" / "_job.json", JobFile), done, task.part(0), task.part(1)
 
 
 def _features(folder: Path) -> None:
@@ -598,9 +726,15 @@ FORMATS: dict[str, Format] = {
     "run scores": Format(_run, _read_scores, ("run/scores-test.npz",)),
     "run evaluation": Format(_run, _read_evaluation, ("run/evaluation-test.json",)),
     "run checkpoint": Format(_run, _read_checkpoint, ("run/checkpoints/0001/*",)),
+    "run figures": Format(_figures, _read_figures, ("run/*.npz", "run/*/*.npz")),
+    "pretrained": Format(_pretrained, _read_pretrained, ("saved/config.json",)),
+    "review scores": Format(_review_scores, _read_review_scores, ("run/review-scores.*",)),
+    "scenes": Format(_scenes, _read_scenes, ("scenes.json", "*.npz", "masks/*/*.png")),
     "comparison": Format(_run, _read_comparison, ("comparison.json",)),
     "weights": Format(_weights, _read_weights, ("weights.safetensors", "weights.pt")),
     "images": Format(_pictures, _read_pictures, ("*",)),
+    "shards of images": Format(_shards, _read_shards, ("a.tar", "b.tgz", "c.parquet")),
+    "job on a cluster": Format(_job, _read_job, ("out/*.json", "out/*/*.json")),
     "features": Format(_features, _read_features, ("features.npy",)),
     "predictions": Format(_predictions, _read_predictions, ("*",)),
 }

@@ -25,6 +25,7 @@ from tests.fuzz.formats import FORMATS
 from tests.fuzz.mutate import mutate
 
 SECONDS = 10  # for one input
+BEGIN = 600  # to import and to write the samples, where others are busy too
 MEMORY = 2 << 30  # bytes, beside what a process has when it begins
 
 
@@ -43,7 +44,9 @@ class Sample:
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True)
         form = FORMATS[self.name]
-        form.write(self.folder)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of data as small as this
+            form.write(self.folder)
         with _limit():
             form.read(self.folder)  # it is valid
         self.files = sorted({file for pattern in form.damaged for file in self.folder.glob(pattern)})
@@ -195,7 +198,8 @@ class _Worker:
         if self.done:
             return False
         dead = self.process.poll() is not None
-        if dead or time.monotonic() - self.moved > 6 * SECONDS:
+        patience = 6 * SECONDS if self.case is not None else BEGIN
+        if dead or time.monotonic() - self.moved > patience:
             self.take(result)
             if self.done:
                 return False

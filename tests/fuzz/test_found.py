@@ -91,6 +91,26 @@ def encoded(name: str) -> str:
     return CVAT.replace('encoding="utf-8"', f'encoding="{name}"')
 
 
+def npz_with(**arrays: Any) -> Callable[[bytes], bytes]:
+    """A file of arrays with others under some of its names."""
+
+    def change(content: bytes) -> bytes:
+        stream = io.BytesIO()
+        np.savez(stream, **{**np.load(io.BytesIO(content)), **arrays})
+        return stream.getvalue()
+
+    return change
+
+
+def not_finite(content: bytes) -> bytes:
+    """Scores, one of which is infinite."""
+    scores = np.load(io.BytesIO(content))["scores"]
+    scores[0, 1] = np.inf
+    return npz_with(scores=scores)(content)
+
+
+RESULT = (0, "annotations", 0, "result", 1)
+
 CASES: list[tuple[str, str, Damage]] = [
     ("label-studio", "tasks.json", DEEP),
     ("label-studio", "tasks.json", with_key(0, "id", value=LONG)),
@@ -116,6 +136,9 @@ CASES: list[tuple[str, str, Damage]] = [
     ("cvat", "annotations.xml", encoded("shift_jis")),
     ("cvat", "annotations.xml", encoded("undefined")),
     ("cvat", "annotations.xml", CVAT.replace("b.jpg", "b" * 300)),
+    ("cvat", "annotations.xml", CVAT.replace('rx="', 'rx="-1e308" old="')),
+    ("label-studio", "tasks.json", with_key(*RESULT, "original_height", value="Infinity")),
+    ("label-studio", "tasks.json", with_key(*RESULT, "value", "rectanglelabels", value='["cat\\u0000"]')),
     ("voc", "2008_000001.xml", '<?xml version="1.0" encoding="klingon"?><annotation/>'),
     ("voc", "dog_train.txt", b"2008_000001 \xb1\n"),
     ("voc", "2008_000001.png", mask(30_000)),
@@ -156,6 +179,8 @@ CASES: list[tuple[str, str, Damage]] = [
     ("run", "run.json", without_key("classes")),
     ("run", "run.json", with_key("data", value='"a\\u0000b"')),
     ("run", "run.json", with_key("data", value=f'"{"x" * 300}"')),
+    ("run", "run.json", with_key("annotation", value="{}")),
+    ("run", "run.json", with_key("annotation", value='"0.1.0"')),
     ("run", "metrics.jsonl", DEEP),
     ("run", "metrics.jsonl", b'{"epoch": "one"}\n'),
     ("run", "result.json", without_key("test", "value")),
@@ -165,6 +190,17 @@ CASES: list[tuple[str, str, Damage]] = [
     ("run thresholds", "thresholds.json", with_key("classes", 0, "slope", value="[]")),
     ("run thresholds", "thresholds.json", DEEP),
     ("run scores", "scores-test.npz", npz(ids=saved(["4.jpg", "5.jpg"]), scores=npy("(1000000000,)", "<f4"))),
+    ("run scores", "scores-test.npz", not_finite),
+    ("run figures", "location-test.npz", npz_with(rows=np.array([10**12]))),
+    ("run figures", "0001.npz", npz_with(rows=np.array([0, -1]))),
+    ("scenes", "train.npz", npz_with(labels=np.full((3, 12), 59))),
+    ("scenes", "000000.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0"),
+    ("scenes", "000000.png", lambda content: content[:60]),
+    ("pretrained", "config.json", with_key("config", value='[{"method": "an"}]')),
+    ("pretrained", "config.json", with_key("config", "views", value="[1]")),
+    ("pretrained", "config.json", with_key("thresholds", value="7")),
+    ("pretrained", "config.json", with_key("thresholds", "classes", value="[]")),
+    ("pretrained", "config.json", with_key("run", "classes", value='["cat"]')),
     ("run evaluation", "evaluation-test.json", b"{}"),
     ("run evaluation", "evaluation-test.json", b'{"mean_average_precision": {}}'),
     ("run checkpoint", "state.json", with_key("processes", value="[1]")),

@@ -23,9 +23,8 @@ from sparselabel.inference.class_thresholds import (
     write_class_thresholds,
 )
 from sparselabel.inference.score_files import keep_scores
-from sparselabel.metrics.calibration import logits_of, reliability, sigmoid
+from sparselabel.metrics.calibration import Reliability, logits_of, sigmoid
 from sparselabel.metrics.class_prevalence import PrevalenceSource
-from sparselabel.metrics.thresholds import NEVER
 from sparselabel.run import Run
 from tests.report.runs import CLASSES, finished, make_data
 
@@ -115,7 +114,7 @@ def test_thresholds_for_what_is_asked(run: Run, data: Dataset) -> None:
     )
     assert (strict[:3] > class_thresholds.thresholds()[:3]).all()
     assert TRUTH[:, 0][scores[:, 0] >= strict[0]].mean() == pytest.approx(0.9, abs=0.06)
-    assert strict[4] == NEVER
+    assert strict[4] == 0.9  # no image scores as high, so the score itself says it
     assert class_thresholds.thresholds(threshold=0.25).tolist() == [0.25] * 5
     with pytest.raises(ConfigError, match=r"must be a score in \[0, 1\], not 1\.5"):
         class_thresholds.thresholds(threshold=1.5)
@@ -171,7 +170,15 @@ def test_calibration_is_unknown_where_labels_are(data: Dataset) -> None:
 
 def test_reliability_by_hand() -> None:
     scores, positive = np.array([[0.05, 0.95], [0.05, 0.85]]), np.array([[0, 1], [1, 1]], np.int8)
-    bins = reliability(scores, positive)
+    whole, parts = Reliability(), Reliability()
+    whole.add(scores, positive)
+    parts.add(scores[:1], positive[:1])
+    parts.add(scores[1:], positive[1:])
+    bins = whole.bins
+    assert [parts.brier, *(row["mean_score"] for row in parts.bins)] == pytest.approx(
+        [whole.brier, *(row["mean_score"] for row in bins)]
+    )
+    assert whole.brier == pytest.approx((0.05**2 + 0.05**2 + 0.95**2 + 0.15**2) / 4)
     assert bins[0] == {
         "from": 0.0,
         "to": 0.1,
@@ -180,7 +187,9 @@ def test_reliability_by_hand() -> None:
         "share_there": 0.5,
     }
     assert bins[3]["share_there"] is None
-    assert reliability(np.array([[1.0]]), np.array([[1]], np.int8))[9]["count"] == 1
+    largest = Reliability()
+    largest.add(np.array([[1.0]]), np.array([[1]], np.int8))
+    assert largest.bins[9]["count"] == 1
     assert np.stack(wilson(np.array([9]), 10))[:, 0] == pytest.approx([0.5958, 0.9821], abs=1e-4)
 
 

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -7,7 +8,13 @@ import pytest
 from PIL import Image
 
 from sparselabel.errors import RunError
-from sparselabel.inference.prediction_files import FiftyOneFile, LabelStudioFile, SortedImages, XmpSidecars
+from sparselabel.inference.prediction_files import (
+    FiftyOneFile,
+    LabelStudioFile,
+    SortedImages,
+    XmpSidecars,
+    xmp_text,
+)
 from sparselabel.inference.predictor import Prediction
 
 LI = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}li"
@@ -47,6 +54,35 @@ def test_sidecars_have_keywords_and_leave_images_and_others_alone(photos: list[P
     assert [file.read_bytes() for file in photos] == before
 
 
+def test_links_and_pipes_among_sidecars_are_left_alone(tmp_path: Path, photos: list[Path]) -> None:
+    """Somebody else's archive may have them: what they point to is not written, and nothing is waited for."""
+    precious = tmp_path / "precious"
+    precious.write_text(xmp_text(["old"]))
+    pipe, link, dangling = (Path(f"{photo}.xmp") for photo in photos)
+    os.mkfifo(pipe)
+    link.symlink_to(precious)
+    dangling.symlink_to(tmp_path / "new")
+    made = XmpSidecars()
+    for photo in photos:
+        made.write(predicted(photo, ("dog", 0.9)))
+    assert made.finish().startswith("0 XMP sidecars; 3 sidecars of other programs left as they are")
+    assert precious.read_text() == xmp_text(["old"])
+    assert not (tmp_path / "new").exists()
+    dangling.unlink()
+    dangling.with_name(f"{dangling.name}.partial").symlink_to(precious)
+    made.write(predicted(photos[2], ("dog", 0.9)))
+    assert "dog" in dangling.read_text()
+    assert not dangling.is_symlink()
+    assert precious.read_text() == xmp_text(["old"])
+
+
+def test_two_classes_never_share_a_folder(tmp_path: Path, photos: list[Path]) -> None:
+    classes = [".a", "_a", "..", "a/b", "a:b", "A_b"]
+    made = SortedImages(tmp_path / "sorted", classes, links=False, force=False)
+    assert len({name.lower() for name in made.names.values()}) == len(classes)
+    assert not any(name.startswith(".") or "/" in name for name in made.names.values())
+
+
 @pytest.mark.parametrize("links", [False, True])
 def test_images_sorted_by_label(
     tmp_path: Path, photos: list[Path], links: bool, monkeypatch: pytest.MonkeyPatch
@@ -69,6 +105,13 @@ def test_images_sorted_by_label(
     with pytest.raises(RunError) as caught:
         SortedImages(Path("sorted"), ["dog"], links=links, force=False)
     assert caught.value.parameters == ["sort_into", "force"]
+
+
+def test_fiftyone_names_images_without_their_suffix(tmp_path: Path) -> None:
+    made = FiftyOneFile(tmp_path / "fiftyone.json", ["cat"])
+    for name in ("a.jpg", "a.png", "b.jpg"):
+        made.write(predicted(tmp_path / name, ("cat", 0.9)))
+    assert made.finish().endswith("; 1 image not in it: others have the same name before the suffix")
 
 
 def test_files_for_annotation_tools(tmp_path: Path, photos: list[Path]) -> None:

@@ -24,6 +24,8 @@ def test_no_map_leaves_its_folder() -> None:
     assert inside("../../etc/./a.jpg").as_posix() == "etc/a.jpg"
     assert inside("/etc/a.jpg").as_posix() == "etc/a.jpg"
     folder = MapFolder(Path("maps"), ("a/b", "..", "cat"), predictor().view)
-    assert list(folder.names.values()) == ["a_b", "..", "cat"]
+    assert list(folder.names.values()) == ["a_b", "_", "cat"]
     same = MapFolder(Path("maps"), ("a/b", "a?b"), predictor().view)
     assert list(same.names.values()) == ["0-a_b", "1-a_b"]
+    hidden = MapFolder(Path("maps"), (".a", "_a", ""), predictor().view)
+    assert list(hidden.names.values()) == ["0-_a", "1-_a", "2-_"]

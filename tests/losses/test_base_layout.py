@@ -26,7 +26,7 @@ def test_chunks_are_bounded_by_entries(
     monkeypatch.setattr(module, "ENTRIES_AT_ONCE", entries)
     layout = layout_of(OBSERVED)
     assert [len(some) for some in layout.chunks()] == rows
-    assert torch.equal(torch.cat(layout.chunks()), OBSERVED)
+    assert torch.equal(torch.cat([*layout.chunks()]), OBSERVED)
     assert layout.counts(POSITIVE).tolist() == [3, 1, 1]
     assert layout.counts(NEGATIVE).tolist() == [0, 1, 1]
     assert layout.counts(UNKNOWN).tolist() == [2, 3, 3]

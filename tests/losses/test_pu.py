@@ -18,7 +18,9 @@ def of_counts(expected: list[float], **settings: float) -> AnnotationLikelihood:
     observed = torch.full((8, 3), UNKNOWN, dtype=torch.int8)
     observed[:2, 0], observed[2, 1], observed[3, 1] = POSITIVE, POSITIVE, NEGATIVE
     chosen = {"unknown_weight": 1.0, "entropy_weight": 0.0, "margin": 0.0} | settings
-    part = AnnotationLikelihood(expected, **chosen)
+    part = AnnotationLikelihood(
+        expected, chosen["unknown_weight"], chosen["entropy_weight"], chosen["margin"]
+    )
     part.prepare(Layout(torch.arange(8), observed, 8))
     return part
 

@@ -95,7 +95,7 @@ def test_a_stacked_method_is_the_methods_of_the_runs(name: str) -> None:
         assert one.logged_state(torch.arange(3)).keys() == other.logged_state(torch.arange(3)).keys()
 
 
-@pytest.mark.parametrize("name", ["ll-r", "ll-cp", "em+apl", "csl-i", "an+cl"])
+@pytest.mark.parametrize("name", ["em+apl", "patchml", "an+scl"])
 def test_methods_that_cannot_say_so(name: str) -> None:
     assert not make_method(name).side_by_side
 

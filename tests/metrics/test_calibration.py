@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -73,3 +75,18 @@ def test_nothing_to_learn_from_is_survived() -> None:
 
 
 FULL_TWO = Annotating(np.ones(2), np.ones(2))
+
+
+def test_a_fit_at_its_bounds_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    moments = calibration._Sample.moments
+
+    def counted(self: calibration._Sample, *arguments: Any) -> Any:
+        calls.append(arguments)
+        return moments(self, *arguments)
+
+    monkeypatch.setattr(calibration._Sample, "moments", counted)
+    logits = np.where(LABELS == 1, 0.5, -0.5) + RANDOM.normal(0, 0.01, LABELS.shape)
+    found = calibrate(logits, LABELS, SHARES, FULL)
+    assert found.slope == pytest.approx(np.full(CLASSES, np.exp(calibration.LOG_SLOPE)), rel=0.2)
+    assert len(calls) < calibration.STEPS

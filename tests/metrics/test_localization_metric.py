@@ -94,7 +94,7 @@ def test_by_masks_alone_images_that_show_nothing_are_ranked_too(data: Dataset) -
     truth[[3, 8]] = 0
     masks = replace(part.masks, offsets=np.cumsum([0, *~np.isin(part.spatial_labels.rows, [3, 5, 8])]))
     located = LocalizationMetric(
-        replace(part, observed=replace(part.observed, values=truth), masks=masks), "masks"
+        replace(part, observed=part.observed.with_values(truth), masks=masks), "masks"
     )
     assert located.ranked.tolist() == [row for row in range(14) if row != 5]  # which shows things without
 

@@ -3,7 +3,6 @@ import pytest
 
 from sparselabel.errors import ConfigError
 from sparselabel.metrics.thresholds import (
-    NEVER,
     PRECISIONS,
     between,
     f1_thresholds,
@@ -20,18 +19,24 @@ def test_the_highest_expected_f1() -> None:
 
 
 def test_the_lowest_threshold_with_a_precision() -> None:
-    assert precision_thresholds(SCORES, 0.85) == pytest.approx([0.55, NEVER])
-    assert precision_thresholds(SCORES, 0.86) == pytest.approx([0.85, NEVER])
+    assert precision_thresholds(SCORES, 0.85) == pytest.approx([0.55, 0.85])
+    assert precision_thresholds(SCORES, 0.86) == pytest.approx([0.85, 0.86])
     assert precision_thresholds(SCORES, 0.15) == pytest.approx([0.1, 0.1])
-    assert precision_thresholds(SCORES, 0.99).tolist() == [NEVER, NEVER]
+    assert precision_thresholds(SCORES, 0.99).tolist() == [0.99, 0.99]
 
 
 def test_precisions_between_the_kept_ones() -> None:
-    kept = np.stack([np.linspace(0.1, 0.7, len(PRECISIONS)), np.full(len(PRECISIONS), NEVER)])
+    kept = np.stack([np.linspace(0.1, 0.7, len(PRECISIONS)), PRECISIONS])
     kept[1, 0] = 0.3
     assert between(kept, 0.5).tolist() == [kept[0, 0], 0.3]
-    assert between(kept, 0.525) == pytest.approx([(kept[0, 0] + kept[0, 1]) / 2, NEVER])
-    assert between(kept, 0.99) == pytest.approx([0.7, NEVER])
+    assert between(kept, 0.525) == pytest.approx([(kept[0, 0] + kept[0, 1]) / 2, (0.3 + 0.55) / 2])
+    assert between(kept, 0.99) == pytest.approx([0.7, 0.99])
+
+
+def test_files_of_older_versions_have_2_where_no_image_reached_a_precision() -> None:
+    kept = np.full((1, len(PRECISIONS)), 2.0)
+    assert between(kept, 0.5).tolist() == [0.5]
+    assert between(kept, 0.92).tolist() == [0.92]
 
 
 @pytest.mark.parametrize("precision", [0.0, -1.0, 0.49, 0.995, 90.0, float("nan")])

@@ -142,6 +142,31 @@ def numbers(color: str) -> list[int]:
     return [int(part) for part in color.removeprefix("rgb(").removesuffix(")").split(",")]
 
 
+def test_images_enlarge(browser: Any, page: Path) -> None:
+    with Opened(browser, page) as opened:
+        image = opened.page.locator(".card img").first
+        image.click()
+        large = opened.page.locator("#large")
+        assert large.get_attribute("open") is not None
+        assert large.locator("img").get_attribute("src") == image.get_attribute("src")
+        assert "test&" in large.locator("p").inner_text()
+        opened.page.keyboard.press("Escape")
+        image.focus()
+        opened.page.keyboard.press("Enter")
+        assert large.get_attribute("open") is not None
+        large.get_by_role("button").click()
+        assert large.get_attribute("open") is None
+        assert opened.said == []
+
+
+def test_a_wide_table_says_that_it_moves_sideways(browser: Any, page: Path) -> None:
+    told = "getComputedStyle(document.querySelector('[aria-label=\"Table of runs\"]'), '::before').content"
+    with Opened(browser, page, viewport={"width": 360, "height": 800}) as opened:
+        assert "Move sideways" in opened.page.evaluate(told)
+    with Opened(browser, page, viewport={"width": 1600, "height": 800}) as opened:
+        assert opened.page.evaluate(told) == "none"
+
+
 def test_print_is_light(browser: Any, page: Path) -> None:
     with Opened(browser, page, color_scheme="dark") as opened:
         opened.page.emulate_media(media="print", color_scheme="dark")

@@ -44,7 +44,7 @@ def test_surprising_images_are_others() -> None:
     shown = {case.row for group in groups[:-1] for case in group.cases}
     bits = bits_of_surprise(scores, labels)
     order = [row for row in np.argsort(-bits).tolist() if row not in shown]
-    assert groups[-1].title == "Most surprising"
+    assert groups[-1].title == "Least expected"
     assert [case.row for case in groups[-1].cases] == order[:6]
     case = groups[-1].cases[0]
     there = np.flatnonzero(labels[case.row] == 1)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from sparselabel.inference.class_thresholds import no_class_thresholds, threshol
 from sparselabel.report.examples import Scored
 from sparselabel.report.page import write_report
 from sparselabel.report.run_data import ReportData, read_runs
-from sparselabel.report.tables import calibrated_runs, class_thresholds, reliability_charts
+from sparselabel.report.tables import calibrated_runs, reliability_charts, threshold_rows
 from tests.report.runs import CLASSES, STRONG, TEST, WEAK, Tables, finished, hidden_labels, make_data
 
 
@@ -46,13 +47,39 @@ def test_numbers_charts_and_thresholds(tmp_path: Path, monkeypatch: pytest.Monke
     assert raw.chart.title == "The model's own scores"
     low = (WEAK >= 0.1) & (WEAK < 0.2)
     assert ours.chart.lines[1].values[1] == (pytest.approx(100 * TEST[low].mean()) if low.any() else None)
-    assert [row["trust"] for row in class_thresholds(about)] == ["poor"] * 5
+    assert [row.trust for row in threshold_rows(about)] == ["poor"] * 5
 
     write_report(about, Scored(), None, tmp_path / "report.html", {}, "1.2.3")
     found = Tables((tmp_path / "report.html").read_text(encoding="utf-8")).found
     assert found["Table of calibration"][1][:2] == ["an", f"{micro:.1f}"]
-    assert found["Table of thresholds"][1][0] == "<b>x</b>"
-    assert "no validation split" in found["Table of thresholds"][1][-1]
+    alone = replace(about, runs=about.runs[:1])
+    write_report(alone, Scored(), None, tmp_path / "report.html", {}, "1.2.3")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    first_class = Tables(page).found["Table of classes"][1]
+    right = 100 * (predicted & (TEST == 1))[:, 0].sum() / max(predicted[:, 0].sum(), 1)
+    found_of = 100 * (predicted & (TEST == 1))[:, 0].sum() / TEST[:, 0].sum()
+    assert first_class[3:] == [f"{right:.0f}", f"{found_of:.0f}", "0.50", "poor"]
+    assert "no validation split" in page  # why, under the pointer
+
+
+def expected_of(scores: np.ndarray, thresholds: float) -> tuple[float, float]:
+    """Precision and recall if scores are probabilities."""
+    above = scores >= thresholds
+    return scores[above].sum() / above.sum(), scores[above].sum() / scores.sum()
+
+
+def test_sparse_labels_have_expected_precision_and_recall(tmp_path: Path) -> None:
+    about = reported(tmp_path, hidden_labels(TEST))
+    result = about.reference.result["test"]
+    result["labels"] = "observed; unknown counts as absent"
+    precision, recall = expected_of(WEAK.astype(np.float64), 0.5)
+    overall = result["decided"]["expected"]
+    assert overall["precision"] == pytest.approx(precision, abs=1e-6)
+    assert overall["recall"] == pytest.approx(recall, abs=1e-6)
+    assert overall["labels_per_image"] == pytest.approx(WEAK.sum() / len(WEAK), abs=1e-6)
+    of_class, found_of = expected_of(WEAK[:, 1].astype(np.float64), 0.5)
+    row = threshold_rows(about)[1]
+    assert (row.precision.text, row.recall.text) == (f"{100 * of_class:.0f}", f"{100 * found_of:.0f}")
 
 
 def test_incomplete_labels_say_nothing_of_calibration(tmp_path: Path) -> None:
@@ -65,6 +92,20 @@ def test_incomplete_labels_say_nothing_of_calibration(tmp_path: Path) -> None:
 
 def test_runs_of_older_versions_have_no_such_section(tmp_path: Path) -> None:
     about = reported(tmp_path, None)
-    assert (calibrated_runs(about), class_thresholds(about), reliability_charts(about)) == ([], [], [])
+    assert (calibrated_runs(about), threshold_rows(about), reliability_charts(about)) == ([], [], [])
     write_report(about, Scored(), None, tmp_path / "report.html", {}, "1.2.3")
     assert 'id="calibration"' not in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_thresholds_that_answers_have_moved_are_those_of_the_report(tmp_path: Path) -> None:
+    about = reported(tmp_path, TEST)
+    folder = about.reference.folder
+    chosen = no_class_thresholds(CLASSES, "nothing").as_json()
+    for row in chosen["classes"]:
+        row |= {"threshold": 0.25, "trust": "fair", "why": "chosen by 20 answers of reviewers"}
+    write_json(folder.thresholds_file, chosen)
+    rows = threshold_rows(read_runs([folder.path]))
+    assert [(row.threshold.text, row.trust) for row in rows] == [("0.25", "fair")] * 5
+    predicted = WEAK[:, 0] >= 0.25
+    right = 100 * (predicted & (TEST[:, 0] == 1)).sum() / predicted.sum()
+    assert rows[0].precision.text == f"{right:.0f}"

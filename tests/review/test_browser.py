@@ -137,9 +137,9 @@ def test_a_whole_session(browser: Any, data: Dataset, tmp_path: Path) -> None:
         assert window.page.locator("#map").is_visible()
         # The mouse does it too; a filter by class; what was skipped.
         window.choose("cat")
-        window.sees(question="Is there cat in this image?")
+        window.sees(question="Is there a cat in this image?")
         window.click("Yes")
-        window.sees(counts="4 answered: 1 yes, 2 no, 1 skipped", question="Is there cat in this image?")
+        window.sees(counts="4 answered: 1 yes, 2 no, 1 skipped", question="Is there a cat in this image?")
         window.choose("what was skipped")
         window.sees(question="in this image?")
         assert window.page.evaluate("document.activeElement.id") != "only"  # keys answer again
@@ -338,7 +338,8 @@ def test_many_images_at_a_time(browser: Any, data: Dataset, tmp_path: Path) -> N
         assert pressed(window) == [1, 7]
         window.sees(saving="Save 5 yes, 2 no, 1 not sure")
         page.locator(".tile").nth(7).click()
-        page.locator(".tile").nth(4).click()
+        assert page.locator(".tile kbd").all_inner_texts() == [*"12345678"]
+        window.press("5")  # the key that the image shows
         assert pressed(window) == [1, 4]
         window.press("ArrowRight", "x")  # and all that follow
         assert pressed(window) == [1, 4, 5, 6, 7]

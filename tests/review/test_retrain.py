@@ -46,6 +46,20 @@ def test_the_same_model_makes_no_difference(run: Run, tmp_path: Path) -> None:
     assert change["trusted_before"] == change["trusted_after"] <= change["classes"]
 
 
+def test_modules_of_the_current_folder_are_not_run(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody may review in a folder of images from elsewhere, with a numpy.py among them."""
+    (tmp_path / "sparselabel.py").write_text("open('run', 'w')")
+    monkeypatch.chdir(tmp_path)
+    retraining = Retraining(replace(run, moved=tmp_path / "no-data"), [])
+    retraining.start()
+    while (status := retraining.status())["state"] == "running":
+        time.sleep(0.05)
+    assert (status["state"], "no-data" in status["error"]) == ("failed", True)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.slow
 def test_training_in_a_process_of_its_own(run: Run, tmp_path: Path) -> None:
     train = run.split("train")

@@ -1,6 +1,7 @@
 """What is asked next, and what a review says of itself."""
 
 import json
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -185,7 +186,7 @@ def test_a_thousand_classes_and_many_images(tmp_path: Path, monkeypatch: pytest.
     names = np.array([f"{row}.jpg" for row in range(400)])
     part = SimpleNamespace(
         truth=SimpleNamespace(classes=tuple(map(str, range(1000)))),
-        observed=SimpleNamespace(values=observed),
+        observed=SimpleNamespace(matrix=observed),
         paths=names,
         __len__=lambda: 400,
     )
@@ -260,3 +261,36 @@ def test_no_image_is_shown_to_two_people(data: Dataset, tmp_path: Path) -> None:
             assert rows("cid", 99) == set(range(COUNT)) - first
             review.leases.release("cid")
             assert second <= rows("dan", 99)
+
+
+@pytest.mark.parametrize("row", [-1, 12, 10**9])
+@pytest.mark.parametrize("present", [[], [1]])
+def test_labels_of_an_image_that_is_not_there(
+    data: Dataset, tmp_path: Path, row: int, present: list[int]
+) -> None:
+    with AnswerFile(tmp_path / "answers.csv") as file:
+        review = CompleteImageReview(data.train, SCORES, file)
+        with pytest.raises(ConfigError):
+            review.take({"row": row, "present": present})
+        assert file.answers == []
+
+
+def test_people_come_and_go_while_others_ask() -> None:
+    """Threads of the server share the leases."""
+    leases, errors = Leases(), []
+
+    def somebody(name: str) -> None:
+        try:
+            for number in range(2000):
+                leases.hold(f"{name}{number % 50}", [(number, 0)])
+                leases.of_others(name)
+                leases.release(f"{name}{(number + 25) % 50}")
+        except RuntimeError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=somebody, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []

@@ -29,8 +29,8 @@ class Split(SimpleNamespace):
 def review(tmp_path: Path) -> Any:
     observed = np.full(TRUTH.shape, -1, np.int8)
     split = Split(
-        truth=SimpleNamespace(classes=NAMES, values=TRUTH),
-        observed=SimpleNamespace(values=observed),
+        truth=SimpleNamespace(classes=NAMES, matrix=TRUTH),
+        observed=SimpleNamespace(matrix=observed),
         paths=np.array([f"{row}.jpg" for row in range(len(SCORES))]),
     )
     thresholds = no_class_thresholds(NAMES, "no positive")

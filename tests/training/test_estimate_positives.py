@@ -39,7 +39,7 @@ def test_complete_labels_are_counted(small: Dataset, tmp_path: Path, zeros: bool
 
 
 def test_estimated_from_features_that_are_kept(small: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparselabel.expected_positives.estimate.REPEATS", 2)
+    monkeypatch.setattr("sparselabel.expected_positives.from_features.REPEATS", 2)
     config = tiny()
     found = expected_positives(small, config, machine=Machine(workers=0), quiet=True)
     assert found.how == "auto"
@@ -53,7 +53,7 @@ def test_estimated_from_features_that_are_kept(small: Dataset, monkeypatch: pyte
 
 
 def test_answers_are_not_taken_for_annotations(small: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparselabel.expected_positives.estimate.REPEATS", 2)
+    monkeypatch.setattr("sparselabel.expected_positives.from_features.REPEATS", 2)
     truth, paths = small.train.truth.values, small.train.paths
     found = [(row, column) for row in range(20) for column in np.flatnonzero(truth[row] == 1)]
     answers = [Answer(str(paths[row]), small.classes[column], 1) for row, column in found]
@@ -118,7 +118,7 @@ def test_a_image_that_is_not_there_is_named_without_a_flag_of_another_command(
 def test_training_with_estimated_positives(
     small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparselabel.expected_positives.estimate.REPEATS", 2)
+    monkeypatch.setattr("sparselabel.expected_positives.from_features.REPEATS", 2)
     config = tiny("en", settings={"expected_positives": "auto"}, finetune=FinetunePhase(epochs=0))
     machine, handling = Machine(workers=0, accelerator="cpu"), Handling(quiet=True)
     train_run(small, config, tmp_path / "auto", machine, handling)

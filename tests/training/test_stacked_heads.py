@@ -76,6 +76,8 @@ def close(one: Any, other: Any) -> None:
         ("bce", {"optimizer": "sgd", "schedule": "one-cycle", "grad_clip": 0.05}),
         ("en+asl", {"optimizer": "adamw", "batch_size": 7}),
         ("role", {"schedule": "cosine"}),
+        ("ll-cp", {}),
+        ("csl-i+cl", {"batch_size": 7}),
     ],
 )
 def test_runs_side_by_side_are_those_one_by_one(
@@ -137,7 +139,6 @@ def test_what_is_trained_side_by_side(small: Dataset, weights: Path, tmp_path: P
     random = replace(an, weights="none")
     assert key(random) != key(replace(random, seed=1)), "they have other features"
     alone = [
-        head_run(weights, "ll-r", seed=0),
         head_run(weights, "em+apl", seed=0),
         head_run(weights, "an+scl", seed=0),
         replace(head_run(weights, "wan", seed=0), settings={"sampled_negatives": True}),

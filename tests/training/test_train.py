@@ -316,6 +316,16 @@ def test_keywords_that_are_none_are_named(data: Dataset, tmp_path: Path) -> None
         train(data, tmp_path / "run", frozen=True, head={"epochs": 1}, **TINY)
 
 
+def test_auto_is_a_method_that_takes_what_is_given(data: Dataset, tmp_path: Path) -> None:
+    given = {name: value for name, value in TINY.items() if name != "method"}
+    run = train(data, tmp_path / "run", frozen=True, head={"epochs": 1}, **given)
+    assert (run.config().method, run.config().settings["expected_positives"]) == ("pu", 1.8)
+    assert repr(run) == f"Run({str(tmp_path / 'run')!r})"
+    assert (
+        repr(data) == "Dataset('arrays': 3 classes; 19 images in train, 5 images in val, 24 images in test)"
+    )
+
+
 def test_several_processes_do_not_share_data_in_memory(
     data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

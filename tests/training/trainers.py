@@ -12,9 +12,9 @@ from sparselabel.training.resolve import method_of
 from sparselabel.training.trainer import Trainer
 
 
-def make_trainer(data: Dataset, config: TrainConfig, folder: Path) -> Trainer:
+def make_trainer(data: Dataset, config: TrainConfig, folder: Path, machine: Machine | None = None) -> Trainer:
     """What ``train_run`` makes before it trains."""
-    machine = Machine(accelerator="cpu", workers=0)
+    machine = machine or Machine(accelerator="cpu", workers=0)
     fabric = start_fabric(machine, config.precision)
     folder.mkdir(parents=True, exist_ok=True)
     log = Log(Run(folder), speaks=False, quiet=True)

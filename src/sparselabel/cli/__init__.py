@@ -22,7 +22,6 @@ from sparselabel.cli import (
     expect,
     export,
     figure,
-    labels,
     methods,
     plan,
     predict,
@@ -30,6 +29,7 @@ from sparselabel.cli import (
     report,
     review,
     train,
+    write_labels,
 )
 from sparselabel.cli import prepare as prepare_exports
 from sparselabel.cli.arguments import AS_FLAGS, note_flags, refuse_fractions, take_file
@@ -42,6 +42,7 @@ from sparselabel.errors import (
     ModelWarning,
     SparselabelError,
     is_out_of_memory,
+    spelled,
 )
 
 app = App(
@@ -62,7 +63,7 @@ for flag in ("--help", "--version"):
 app.suppress_keyboard_interrupt = False  # main says how to go on
 app.command(prepare_exports.app)  # prepare's, with its commands for published data and annotation tools
 app.command(data.data)
-app.command(labels.labels)
+app.command(write_labels.labels)
 app.command(methods.methods)
 app.command(recipes.recipes)
 app.command(expect.expect)
@@ -94,7 +95,8 @@ def main() -> None:
     """Run the command; an error of ours is one clear message, not a traceback."""
     warnings.showwarning = _say_warning
     try:
-        app(sys.argv[1:], result_action="return_value")
+        with spelled(AS_FLAGS):
+            app(sys.argv[1:], result_action="return_value")
     except SparselabelError as error:
         _say("error", error.render(AS_FLAGS))
         sys.exit(2 if isinstance(error, ConfigError) else 1)

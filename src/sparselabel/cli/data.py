@@ -1,6 +1,7 @@
 """``sparselabel data``: what prepared data holds, and what may be wrong with it."""
 
 import json as json_format
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -73,7 +74,9 @@ def data(
         numbers = draw_sheet(shown, seed, checked_out(sheet, name="sheet"))
     fingerprints = _fingerprints(prepared) if images else None
     if json:
-        plain_console().print_json(json_format.dumps(_as_json(prepared, fingerprints)))
+        # Not by the console, which takes gigabytes for what thousands of classes have to say.
+        content = json_format.dumps(_as_json(prepared, fingerprints), indent=2, ensure_ascii=False)
+        sys.stdout.write(content + "\n")
         return
     describe(prepared, split=split, every_class=every_class, fingerprints=fingerprints)
     if sheet is not None:

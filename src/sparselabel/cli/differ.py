@@ -30,7 +30,7 @@ def differ(run: Path, other: Path, /, *, split: str = "test", samples: int = 200
     from sparselabel.run import Run
 
     first, second = saved_pair(Run(run), Run(other), split)
-    found = paired_bootstrap(first.scores, second.scores, first.positive, samples)
+    found = paired_bootstrap(first.array, second.array, first.positive, samples)
     console = plain_console()
     console.print(f"{split}: {counted(len(first.labels), 'image')}, {map_name_of(first.labels)}")
     wide = max(len(str(path)) for path in (run, other))

@@ -8,52 +8,106 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 from rich.table import Table
 
-from sparselabel.cli.arguments import TABLE, TableColumns
+from sparselabel.cli.arguments import AS_FLAGS, TABLE, TableColumns
 from sparselabel.cli.terminal import names_first, plain_console, progress
-from sparselabel.config import Engine, Machine, TrainConfig, without_none
-from sparselabel.errors import ConfigError, counted, listing, param
+from sparselabel.config import Engine, TrainConfig, without_none
+from sparselabel.errors import ConfigError, DataError, RunError, counted, listing, param, spell
 from sparselabel.files import require_folder_to_write
 from sparselabel.progress import status_console
 
 if TYPE_CHECKING:
     from sparselabel.run import Run
 
+SPLIT_NAMES = {"val": "validation", "train": "training"}
+"""What sentences call splits that have another name there."""
+
+
+def split_name(measured: dict[str, Any]) -> str:
+    """What sentences call the split that was measured."""
+    name: str = measured["split"]
+    return SPLIT_NAMES.get(name, name)
+
+
+def show_quality(run: "Run", measured: dict[str, Any]) -> None:
+    """How good the run is, in sentences, and what that rests on."""
+    from sparselabel.inference.class_thresholds import load_class_thresholds
+    from sparselabel.inference.expected_quality import quality_of, trust_in
+
+    console = plain_console()
+    if (measured["decided"].get("expected") or {}).get("basis") is None:
+        return  # nothing was chosen from validation images, or by an older version
+    try:
+        train = run.data().train
+    except (DataError, RunError):  # gone since, and the measures are of other images
+        return
+    own = measured["split"] not in (*SPLIT_NAMES, "test")  # a table of one's own
+    quality = quality_of(measured, "test" if own else split_name(measured), train)
+    if quality is not None:
+        console.print(" ".join(quality.opening()))
+        console.print(quality.rests_on)
+    for sentence in trust_in(load_class_thresholds(run), run.path):
+        console.print(spell(sentence, AS_FLAGS))
+
 
 def show_decided(decided: dict[str, Any]) -> None:
-    """Calibration, F1 at the classes' own thresholds, and how far each can be trusted."""
+    """Calibration, F1 at the classes' own thresholds, and how far each can be trusted.
+
+    Where labels are sparse, precision and recall are those that calibrated scores expect.
+    """
     console = plain_console()
+    sparse = decided["calibration"] is None and decided.get("expected")
     table = Table(title=_title(decided["chosen_from"]))
     table.add_column("measure")
     table.add_column("value", justify="right")
-    for key in ("micro_f1", "macro_f1", "micro_precision", "micro_recall"):
-        table.add_row(key.replace("_", " ").replace("f1", "F1"), f"{100 * decided[key]:.2f}")
+    if sparse:
+        for key in ("precision", "recall"):
+            table.add_row(f"expected {key}", f"{100 * sparse[key]:.1f}")
+    else:
+        for key in ("micro_f1", "macro_f1", "micro_precision", "micro_recall"):
+            table.add_row(key.replace("_", " ").replace("f1", "F1"), f"{100 * decided[key]:.2f}")
     calibration = decided["calibration"]
     if calibration is not None:
         for key, name in (("ece", "calibration error (ECE)"), ("brier", "Brier score")):
             table.add_row(f"{name}, calibrated scores", f"{100 * calibration[key]:.2f}")
             table.add_row(f"{name}, the model's own", f"{100 * calibration[f'{key}_of_raw_scores']:.2f}")
     console.print(table)
-    if calibration is None:
-        console.print("calibration is not measured: nobody knows which unknown labels are there")
-    else:
+    if calibration is not None:
         _show_reliability(calibration)
-    classes = names_first("class", "from score", "precision", "95 % of", "recall", "F1", "trust")
-    for column in classes.columns[1:-1]:
+    _show_class_thresholds(decided["classes"], sparse=bool(sparse))
+    if not sparse:  # else nearly every class has a reason of its own
+        for why, names in _reasons(decided["classes"]).items():
+            console.print(f"{listing(names)}: {why}")
+
+
+def _show_class_thresholds(rows: list[dict[str, Any]], *, sparse: bool) -> None:
+    """Precision and recall of every class at its threshold, expected ones where labels are sparse."""
+    measured = () if sparse else ("95 % of",)
+    kind = "expected " if sparse else ""
+    table = names_first(
+        "class", "from score", f"{kind}precision", *measured, f"{kind}recall", f"{kind}F1", "trust"
+    )
+    for column in table.columns[1:-1]:
         column.justify = "right"
-    for row in decided["classes"]:
+    for row in rows:
+        precision, recall, f1 = (
+            (row["expected_precision"], row["expected_recall"], None)
+            if sparse
+            else (row["precision"], row["recall"], row["f1"])
+        )
+        if f1 is None:
+            f1 = 2 * precision * recall / max(precision + recall, 1e-9)
         between = row["precision_interval"]
-        classes.add_row(
+        interval = "" if between is None else f"{100 * between[0]:.0f}–{100 * between[1]:.0f}"
+        table.add_row(
             row["name"],
             f"{row['threshold']:.3f}",
-            f"{100 * row['precision']:.1f}",
-            "" if between is None else f"{100 * between[0]:.0f}–{100 * between[1]:.0f}",
-            f"{100 * row['recall']:.1f}",
-            f"{100 * row['f1']:.1f}",
+            f"{100 * precision:.1f}",
+            *(() if sparse else (interval,)),
+            f"{100 * recall:.1f}",
+            f"{100 * f1:.1f}",
             row["trust"],
         )
-    console.print(classes)
-    for why, names in _reasons(decided["classes"]).items():
-        console.print(f"{listing(names)}: {why}")
+    plain_console().print(table)
 
 
 def _title(chosen: dict[str, Any]) -> str:
@@ -107,7 +161,7 @@ def evaluate(
     ground_truth: Literal["any", "masks", "boxes"] = "any",
     coupled: bool = False,
     json: bool = False,
-    workers: int = Machine().workers,
+    workers: int | None = None,
     engine: Engine = "auto",
 ) -> None:
     """Measure a trained classifier on a split, which is kept in the run, or on a table of your own.
@@ -146,10 +200,13 @@ def evaluate(
     json
         Print JSON instead of tables.
     workers
-        Processes that load images.
+        Processes that load images; for a CPU none by default, as threads do.
     engine
         What runs the network on a CPU; auto takes the first that is installed, and torch for few images.
     """
+    from sparselabel.inference.expected_quality import is_meaningless, says_nothing
+    from sparselabel.run import Run
+
     if (run is None) == (pretrained is None):
         raise ConfigError(
             "one thing is measured",
@@ -175,10 +232,14 @@ def evaluate(
         measured = _evaluate_published(str(pretrained), chosen, data, settings | {"engine": engine})
     if json:
         plain_console().print_json(json_format.dumps(measured))
-    else:
-        show(measured)
-        if measured.get("decided"):
-            show_decided(measured["decided"])
+        return
+    for warning in says_nothing(measured, split_name(measured)):
+        plain_console().print(f"WARNING: {warning}")
+    if run is not None and measured.get("decided") and not is_meaningless(measured):
+        show_quality(Run(run, data), measured)
+        show_decided(measured["decided"])
+        plain_console().print("for researchers:")
+    show(measured)
 
 
 def _evaluate_split(
@@ -188,7 +249,7 @@ def _evaluate_split(
     threshold: float,
     ground_truth: Literal["any", "masks", "boxes"],
     coupled: bool,
-    workers: int,
+    workers: int | None,
     engine: Engine,
 ) -> dict[str, Any]:
     from sparselabel.inference.evaluate import evaluate_run
@@ -226,7 +287,7 @@ def _evaluate_table(
     complete: bool,
     table: TableColumns,
     threshold: float,
-    workers: int,
+    workers: int | None,
     engine: Engine,
     told: dict[str, bool],
 ) -> dict[str, Any]:
@@ -318,7 +379,8 @@ def _show_classes(measured: dict[str, Any], located: dict[str, Any] | None) -> N
     """A table of the classes' measures."""
     console = plain_console()
     shown = ("AP-loc",) if located else ()
-    classes = names_first("class", "positives", "AP", "precision", "recall", "F1", *shown)
+    at = f"at {measured['threshold']:g}"
+    classes = names_first("class", "positives", "AP", f"precision {at}", f"recall {at}", f"F1 {at}", *shown)
     for column in classes.columns[1:]:
         column.justify = "right"
     for row in measured["classes"]:

@@ -31,7 +31,7 @@ def expect(
     weights: str = CONFIG.weights,
     views: Views = VIEWS,
     seed: int = 0,
-    workers: int = Machine().workers,
+    workers: int | None = None,
     engine: Engine = "auto",
     given: Annotated[FromFile, Parameter(name="*")] = FROM_FILE,
 ) -> None:
@@ -60,7 +60,7 @@ def expect(
     seed
         Of the folds and of the bootstrap.
     workers
-        Processes that load images.
+        Processes that load images; for a CPU none by default, as threads do.
     engine
         What runs the network on a CPU; auto takes the first that is installed, and torch for few images.
     """

@@ -40,11 +40,11 @@ def export(
     from sparselabel.export import check_target
 
     check_target(out, force)
-    from sparselabel.export import checked_export
+    from sparselabel.export import export_run
     from sparselabel.run import Run
 
     console = plain_console()
-    about, apart = checked_export(Run.open(run), out, precision=precision, threshold=threshold)
+    about, apart = export_run(Run.open(run), out, precision=precision, threshold=threshold)
     checked = "not run, as onnxruntime is not there" if apart is None else f"run: scores within {apart:.1g}"
     console.print(f"written: {out} ({out.stat().st_size / 1e6:.1f} MB; {checked})")
     _say_thresholds(about)

@@ -29,7 +29,7 @@ OFTEN = (
     "--out", "--images", "--labels", "--how", "--answers", "--methods", "--seeds", "--choose",
     "--vary", "--method", "--backbone", "--weights", "--frozen", SETTINGS + ".NAME",
     "--head.epochs", "--finetune.epochs", "--head.lr", "--finetune.lr", "--views.size",
-    "--sparsify", "--share", "--validation", "--skip-broken", "--cluster", "--resume", "--force",
+    "--sparsify", "--share", "--validation", "--skip-broken", "--resume", "--force", "--cluster",
     "--recipe", "--label", "--config", "--seed", "--workers", "--skip-missing", "--dry-run", "--image",
     "--value", "--split",
 )  # fmt: skip

@@ -3,9 +3,11 @@
 import shlex
 import sys
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from sparselabel.cli.arguments import FROM_FILE_OR_RECIPE, TOLD_FLAGS, FromFileOrRecipe
 from sparselabel.cli.compare import Listed
@@ -20,7 +22,17 @@ if TYPE_CHECKING:
     from sparselabel.plan.candidate_runs import Candidate
     from sparselabel.plan.plan_page import About
 
-SMALL = "mobilenetv2_100"
+
+@dataclass(frozen=True)
+class PlannedTraining(TrainConfig):
+    """What models of a plan are unless flags say otherwise: a small network's features, computed once."""
+
+    method: Annotated[str, Parameter(show=False)] = CONFIG.method  # a plan has two, with flags of their own
+    backbone: str = "mobilenetv2_100"
+    frozen: bool = True
+
+
+PLANNED = PlannedTraining()
 
 
 def plan(
@@ -38,7 +50,7 @@ def plan(
     box_seconds: float = 6.0,
     answer_method: str = "csl-i",
     mark_method: str = "patchml",
-    config: Annotated[TrainConfig, Flat] = CONFIG,
+    config: Annotated[PlannedTraining, Flat] = PLANNED,
     machine: Annotated[Machine, Flat] = MACHINE,
     given: Annotated[FromFileOrRecipe, Flat] = FROM_FILE_OR_RECIPE,
 ) -> None:
@@ -100,14 +112,14 @@ def plan(
     from sparselabel.run import Run
 
     prices = Prices(answer_seconds, point_seconds, box_seconds)
-    config = with_defaults(config, TOLD_FLAGS)
+    trained = with_defaults(config, TOLD_FLAGS)
     prepared = open_prepared(data)
     tried = kinds or KINDS
     split = refuse_data(prepared, tried)
     spent = budget_of(prepared, budget, images, prices, fractions or FRACTIONS, tried)
     refuse_other_budget(spent, out)
     methods = answer_method, mark_method
-    candidates = candidates_of(prepared, spent, tried, draws, config, methods, out / "runs")
+    candidates = candidates_of(prepared, spent, tried, draws, trained, methods, out / "runs")
     check_candidates(prepared, spent, candidates, machine)
     if first_process():
         keep_budget(spent, out)
@@ -121,22 +133,20 @@ def plan(
                 evaluate_maps(group, split, machine.workers, advance)
     evaluated, chosen_by = len(prepared.split(split)), validation_of(prepared)
     about = About(
-        prepared.name, split, evaluated, draws, methods, config, sys.argv, __version__, failed, chosen_by
+        prepared.name, split, evaluated, draws, methods, trained, sys.argv, __version__, failed, chosen_by
     )
     _write(candidates, about, spent, out)
     exit_if_failed(len(failed), len(candidates))
 
 
 def with_defaults(config: TrainConfig, told: Collection[str]) -> TrainConfig:
-    """The configuration with what nobody told: a small network's features, which are computed once."""
+    """The configuration: who sets something of fine-tuning wants the whole network trained."""
     if "--method" in told:
         problem = f"--method {config.method} is for one run, and a plan has two methods"
         raise ConfigError(problem, "give --answer-method, --mark-method or both")
-    if "--backbone" not in told and "--weights" not in told:
-        config = replace(config, backbone=SMALL)
-    if not any(flag.startswith("--finetune.") or flag == "--frozen" for flag in told):
-        config = replace(config, frozen=True)
-    return config
+    whole = any(flag.startswith("--finetune.") for flag in told) and "--frozen" not in told
+    values = {one.name: getattr(config, one.name) for one in fields(TrainConfig)}
+    return TrainConfig(**values | ({"frozen": False} if whole else {}))
 
 
 def _write(candidates: "Sequence[Candidate]", about: "About", budget: "Budget", out: Path) -> None:

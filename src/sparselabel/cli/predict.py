@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from sparselabel.config import Engine, Machine
-from sparselabel.errors import ConfigError, DataError, RunError, counted, listing, param
+from sparselabel.cli.arguments import AS_FLAGS
+from sparselabel.config import Engine, ShardFormat
+from sparselabel.errors import ConfigError, DataError, RunError, counted, listing, param, spell
 from sparselabel.progress import progress_bar, status_console
 
 if TYPE_CHECKING:
+    from sparselabel.inference.cluster import Done
     from sparselabel.inference.prediction_files import PredictionFile
     from sparselabel.inference.predictor import Predictor
 
 Hyphen = Parameter(allow_leading_hyphen=True)  # - is standard input, or output
-SAID = 20  # images that cannot be read and are named; the output names all
 
 
 def predict(
@@ -35,8 +36,12 @@ def predict(
     links: bool = False,
     fiftyone: Path | None = None,
     label_studio: Path | None = None,
+    column: str | None = None,
+    cluster: str | None = None,
+    cluster_cores: int | None = None,
+    out_format: ShardFormat | None = None,
     batch: int = 32,
-    workers: int = Machine().workers,
+    workers: int | None = None,
     engine: Engine = "auto",
     resume: bool = False,
     force: bool = False,
@@ -53,9 +58,10 @@ def predict(
     run
         Folder of a finished run.
     images
-        Files, folders (with all in them), patterns, .txt lists of paths, or - for paths from stdin.
+        Files, folders (with all in them), patterns, .txt lists of paths, or - for paths from stdin; tars and
+        Parquet tables with images inside. All but - may be addresses (s3://, https://).
     out
-        File to write, .csv or .jsonl; - is CSV on standard output.
+        File to write, .csv or .jsonl; - is CSV on standard output. With --cluster a folder.
     precision
         Choose thresholds so that this share of each class's labels is right, as 0.9.
     threshold
@@ -76,10 +82,19 @@ def predict(
         JSON file to write for FiftyOne (FiftyOneImageClassificationDataset).
     label_studio
         JSON file to write for Label Studio: tasks with predictions.
+    column
+        Column of Parquet tables with the images, as bytes or as paths; default: image, jpg, path or the like.
+    cluster
+        Address of a Ray cluster (`auto` for the one that this machine belongs to) to predict on. The run and
+        --out must be on a disk that all its nodes share. Needs the extra `cluster`.
+    cluster_cores
+        Cores of a worker on the cluster, by default 1; where nodes have GPUs, a worker has one.
+    out_format
+        Of the files in --out, with --cluster; by default parquet. One for a tar, or for about 1,000 images.
     batch
         Images at a time.
     workers
-        Processes that load images.
+        Processes that load images; for a CPU none by default, as threads do.
     engine
         What runs the network on a CPU; auto takes the first that is installed, and torch for few images.
     resume
@@ -87,8 +102,8 @@ def predict(
     force
         Replace files.
     """
+    from sparselabel.data.image_paths import check_image_words
     from sparselabel.files import require_folder_to_write
-    from sparselabel.inference.image_paths import check_image_words
     from sparselabel.inference.writer import Output, check_out
 
     if batch < 1:
@@ -96,12 +111,32 @@ def predict(
     for word in images:
         if word.startswith("--"):
             raise ConfigError(f"there is no flag {word}", "`sparselabel predict --help` names all", what=word)
-    check_image_words(images)
+    whole = {"gallery": gallery, "fiftyone": fiftyone, "label_studio": label_studio}
+    more_asked = {"maps": maps, "write_xmp": write_xmp or None, "sort_into": sort_into, **whole}
+    beside = [name for name, given in more_asked.items() if given is not None]
+    if cluster is not None:
+        _refuse_on_cluster(out, beside, {"workers": workers, "links": links or None})
+        from sparselabel.inference.cluster import Place, predict_on_cluster
+        from sparselabel.run import Run
+
+        cores = 1 if cluster_cores is None else cluster_cores
+        total = predict_on_cluster(
+            Run.open(run), images, Path(out), Place(cluster, cores), out_format=out_format or "parquet",
+            all_scores=all_scores, precision=precision, threshold=threshold, batch=batch, column=column,
+            engine=engine, resume=resume, force=force,
+        )  # fmt: skip
+        _summary_of_cluster(out, total)
+        return
+    _refuse_without_cluster({"cluster_cores": cluster_cores, "out_format": out_format})
+    check_image_words(images, column)
     check_out(out, force=force, resume=resume)
+    _refuse_without_files(images, beside)
     if maps is not None:
         require_folder_to_write(maps, f"choose another {param('maps')}")
-    whole = {"gallery": gallery, "fiftyone": fiftyone, "label_studio": label_studio}
+        _refuse_inside(images, "maps", maps)
     _check_more(whole, sort_into, links, force=force, resume=resume)
+    if sort_into is not None:
+        _refuse_inside(images, "sort_into", sort_into)
     from sparselabel.inference.predictor import load_predictor
     from sparselabel.resources import keep_freed_memory
 
@@ -117,7 +152,7 @@ def predict(
     )
     output = Output(out, predictor.classes, about, all_scores=all_scores, resume=resume)
     try:
-        seen = _write(predictor, images, output, maps, batch, workers, more)
+        seen = _write(predictor, images, output, maps, batch, workers, column, more)
     except BrokenPipeError:  # whoever read the output has seen enough, as `| head` has
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - Python would flush the broken one at exit
         return
@@ -134,7 +169,76 @@ def predict(
         raise
     for file in more:
         status_console().print(file.finish())
-    _summary(predictor, seen, out, precision, rely=threshold is None)
+    _summary(run, predictor, seen, out, precision, rely=threshold is None)
+
+
+def _refuse_inside(images: Sequence[str], name: str, folder: Path) -> None:
+    """Raise if what is written would be found among the images, and predicted too."""
+    for word in images:
+        if Path(word).is_dir() and folder.resolve().is_relative_to(Path(word).resolve()):
+            raise ConfigError(
+                f"{param(name, folder)} is inside {word}, and so its images would be predicted too",
+                f"choose a folder beside {word}",
+                what=name,
+                value=folder,
+            )
+
+
+def _refuse_without_cluster(asked: dict[str, int | str | None]) -> None:
+    """Raise if something is asked for that only a cluster has."""
+    for name, value in asked.items():
+        if value is not None:
+            raise ConfigError(
+                f"{param(name)} is for prediction on a cluster, and none is given",
+                f"name it ({param('cluster', 'auto')})",
+                f"leave {param(name)} out",
+                what=name,
+                value=value,
+            )
+
+
+def _refuse_on_cluster(out: str, beside: list[str], asked: dict[str, int | None]) -> None:
+    """Raise if something is asked for that a cluster does not write or have."""
+    if beside:
+        raise ConfigError(
+            f"{param(beside[0])} is written on one machine, not on a cluster",
+            f"leave {param(beside[0])} out",
+            f"leave {param('cluster')} out",
+            what=beside[0],
+        )
+    for name, value in asked.items():
+        if value is not None:
+            raise ConfigError(
+                f"{param(name)} is for prediction on one machine, not on a cluster",
+                f"leave {param(name)} out",
+                f"leave {param('cluster')} out",
+                what=name,
+                value=value,
+            )
+    if out == "-" or Path(out).suffix.lower() in (".csv", ".jsonl", ".parquet"):
+        raise ConfigError(
+            f"{param('out')} is a folder where a cluster writes files, not {out}",
+            f"name one, and the files' format by {param('out_format')}",
+            what="out",
+            value=out,
+        )
+
+
+def _refuse_without_files(words: tuple[str, ...], beside: list[str]) -> None:
+    """Raise if something is asked for that needs image files, and images are in shards or at addresses."""
+    from sparselabel.data.image_paths import STANDARD_INPUT, image_paths
+    from sparselabel.data.image_shards import is_shard
+    from sparselabel.data.remote_files import is_address
+
+    for path in image_paths(word for word in words if word != STANDARD_INPUT) if beside else ():
+        if is_shard(path) or is_address(path):
+            raise ConfigError(
+                f"{param(beside[0])} needs image files, and {path} is none",
+                f"leave {param(beside[0])} out",
+                "copy the images to a folder",
+                what=beside[0],
+                value=path,
+            )
 
 
 def _check_more(
@@ -206,17 +310,19 @@ def _write(
     output: Any,
     maps: Path | None,
     batch: int,
-    workers: int,
+    workers: int | None,
+    column: str | None,
     more: "Sequence[PredictionFile]",
 ) -> dict[str, int]:
     """Predict and write all; how many images, labels and images that cannot be read there were."""
-    from sparselabel.inference.image_paths import count_images, image_paths, other_files
-    from sparselabel.inference.writer import MapFolder
+    from sparselabel.data.image_paths import count_images, image_paths, other_files
+    from sparselabel.data.image_paths import images as images_at
+    from sparselabel.inference.writer import NAMED, MapFolder
 
     console = status_console()
     folder = None if maps is None else MapFolder(maps, predictor.classes, predictor.view)
     seen = {"images": 0, "labels": 0, "broken": 0, "before": output.done}
-    left = output.skip(image_paths(words))
+    left = output.skip(images_at(image_paths(words), column))
     with progress_bar(console, count_images(words), "predicting") as bar:
         bar.skip(output.done)
         for prediction in predictor(left, maps=folder is not None, batch=batch, workers=workers):
@@ -227,7 +333,7 @@ def _write(
             seen["labels"] += len(prediction.labels)
             if prediction.error is not None:
                 seen["broken"] += 1
-                if seen["broken"] <= SAID:
+                if seen["broken"] <= NAMED:
                     console.print(f"skipped: {prediction.error}")
             bar.advance()
     if not seen["images"] + output.done:
@@ -237,36 +343,61 @@ def _write(
     if others := other_files(words):
         kinds = [f"{number:,} {suffix}" for suffix, number in others.most_common()]
         console.print(f"skipped: {counted(others.total(), 'file')} that are no images ({listing(kinds)})")
-    if seen["broken"] == seen["images"] and not output.done:
-        raise DataError(
-            f"none of {counted(seen['images'], 'image')} could be read; the first reasons are above"
-        )
+    if not output.done:
+        _refuse_all_broken(seen["images"], seen["broken"])
     return seen
 
 
+def _refuse_all_broken(images: int, broken: int) -> None:
+    if broken == images:
+        raise DataError(
+            f"none of {counted(images, 'image')} could be read; the first reasons are above",
+            "check that they are whole images",
+            "name others",
+        )
+
+
+def _counts(images: int, labels: int, broken: int, engine: str) -> str:
+    """What was found, in words."""
+    read = images - broken
+    counts = f"{counted(read, 'image')}, {counted(labels, 'label')}"
+    counts += f" ({labels / read:.2f} per image), by {engine}" if read else ""
+    return counts + (f"; {counted(broken, 'image')} could not be read" if broken else "")
+
+
+def _summary_of_cluster(out: str, total: "Done") -> None:
+    """Say what a cluster found."""
+    counts = _counts(total["images"], total["labels"], total["broken"], total["engine"])
+    status_console().print(f"{out}: {counts}")
+    _refuse_all_broken(total["images"], total["broken"])
+
+
 def _summary(
-    predictor: "Predictor", seen: dict[str, int], out: str, precision: float | None, *, rely: bool
+    run: Path,
+    predictor: "Predictor",
+    seen: dict[str, int],
+    out: str,
+    precision: float | None,
+    *,
+    rely: bool,
 ) -> None:
     """Say what was found; ``rely`` on the classes' own thresholds, if those were used."""
-    from sparselabel.metrics.thresholds import NEVER
+    from sparselabel.inference.expected_quality import trust_in
 
     console = status_console()
-    read = seen["images"] - seen["broken"]
-    counts = f"{counted(read, 'image')}, {counted(seen['labels'], 'label')}"
-    counts += f" ({seen['labels'] / read:.2f} per image), by {predictor.engine}" if read else ""
-    if seen["broken"]:
-        counts += f"; {counted(seen['broken'], 'image')} could not be read"
+    counts = _counts(seen["images"], seen["labels"], seen["broken"], predictor.engine)
     if seen["before"]:
         counts += f"; {seen['before']:,} were there before"
     console.print(f"{'' if out == '-' else f'{out}: '}{counts}")
-    never = [
-        name for name, value in zip(predictor.classes, predictor.thresholds, strict=True) if value == NEVER
-    ]
-    if never and precision is not None:
-        console.print(f"never predicted, as no score reaches precision {precision:g}: {listing(never)}")
-    poor = [row for row in predictor.class_thresholds.classes if row.trust == "poor"]
-    if poor and rely:
-        every = len(poor) == len(predictor.classes)
-        names = f"all {len(poor)}" if every else listing([row.name for row in poor], 5)
-        console.print(f"thresholds not to rely on: {names}; {poor[0].name}: {poor[0].why}")
+    if precision is not None:
+        by_class = zip(predictor.classes, predictor.thresholds, strict=True)
+        unsure = [name for name, threshold in by_class if threshold >= precision]
+        if unsure:
+            console.print(
+                f"no validation image is as sure as precision {precision:g} takes, so only a score of "
+                f"{precision:g} will do: {listing(unsure)}"
+            )
+    if rely:
+        for sentence in trust_in(predictor.class_thresholds, run):
+            console.print(spell(sentence, AS_FLAGS))
     sys.stderr.flush()

@@ -19,6 +19,7 @@ from sparselabel.errors import DataError, counted, param
 
 if TYPE_CHECKING:
     from sparselabel.data.readers.raw_dataset import RawDataset
+    from sparselabel.data.stored_images import StoredImages
 
 Flat = Parameter(name="*")
 DEFAULT = Preparation()
@@ -34,10 +35,13 @@ class Target:
         Folder to write.
     force
         Replace what is in --out.
+    cluster
+        Address of a Ray cluster (`auto` for the one that this machine belongs to) that reads the images.
     """
 
     out: Path
     force: bool = False
+    cluster: str | None = None
     how: Annotated[Preparation, Flat] = DEFAULT
     given: Annotated[FromFile, Flat] = FROM_FILE
 
@@ -66,7 +70,7 @@ def write(read: Callable[[], "RawDataset"], to: Target) -> None:
     source = read()
     everything = sum(len(split.labels) for split in source.splits.values())
     with progress(everything, f"checking {counted(everything, 'image')}") as advance:
-        describe(prepare(source, to.out, to.how, force=to.force, report=advance))
+        describe(prepare(source, to.out, to.how, force=to.force, report=advance, cluster=to.cluster))
 
 
 def reader(signature: Callable[..., None]) -> None:
@@ -77,9 +81,25 @@ def reader(signature: Callable[..., None]) -> None:
     def command(source: Path, *, to: Target, **options: Any) -> None:
         from sparselabel.data import readers
 
-        write(lambda: readers.reader(name)(source, **defaults | options), to)
+        def read() -> "RawDataset":
+            given = defaults | options
+            if "column" in given:  # the one reader whose images may be in shards
+                given |= {"images": _images(given["images"], given.pop("column"), to.cluster)}
+            return readers.reader(name)(source, **given)
+
+        write(read, to)
 
     app.command(command, name=name)
+
+
+def _images(images: str | None, column: str | None, cluster: str | None) -> "Path | StoredImages | None":
+    """The images' folder, or where images are that are in shards or at an address."""
+    from sparselabel.data.stored_images import are_stored, scan
+
+    if not are_stored(images):
+        return None if images is None else Path(images)
+    with progress(None, "reading images") as advance:
+        return scan([str(images)], column, cluster=cluster, report=advance)
 
 
 @reader
@@ -130,7 +150,8 @@ def table(
     source: Path,
     /,
     *,
-    images: Path | None = None,
+    images: str | None = None,
+    column: str | None = None,
     image: str | None = None,
     label: str | None = None,
     value: str = "value",
@@ -152,7 +173,10 @@ def table(
     source
         The table.
     images
-        Folder of the images; default: the table's own.
+        Folder of the images; default: the table's own. Or tars ('shards/*.tar'), Parquet tables with images
+        inside, or an address (s3://bucket/photos): images stay there, and training reads them there.
+    column
+        Column of --images with the images' bytes, where that is a Parquet table.
     image
         Column with the image's file name; default: image, filename, file, path or the like.
     label

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from sparselabel.cli.arguments import AS_FLAGS
 from sparselabel.cli.terminal import plain_console
-from sparselabel.config import Machine
 
 
 def report(
@@ -12,7 +11,7 @@ def report(
     out: Path | None = None,
     split: str | None = None,
     data: Path | None = None,
-    workers: int = Machine().workers,
+    workers: int | None = None,
     force: bool = False,
 ) -> None:
     """Write a report of finished runs: one HTML file that opens offline, on a phone too.
@@ -34,7 +33,7 @@ def report(
     data
         The runs' prepared data, if it is no longer where it was.
     workers
-        Processes that load images.
+        Processes that load images; for a CPU none by default, as threads do.
     force
         Replace a file that is not a report of the same runs.
     """
@@ -46,6 +45,6 @@ def report(
     about = read_runs(runs, split, data)
     if not force:
         refuse_other_report(out, about)
-    for note in make_report(about, out, workers, lambda error: error.render(AS_FLAGS)):
+    for note in make_report(about, out, workers, AS_FLAGS):
         plain_console().print(f"left out: {note}")
     plain_console().print(f"written: {out} ({out.stat().st_size / 1e6:.1f} MB)")

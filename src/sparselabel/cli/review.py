@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from sparselabel.cli.terminal import plain_console
-from sparselabel.config import Engine, Machine
+from sparselabel.config import Engine
 from sparselabel.errors import counted
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def review(
     tls_cert: Path | None = None,
     tls_key: Path | None = None,
     no_browser: bool = False,
-    workers: int = Machine().workers,
+    workers: int | None = None,
     engine: Engine = "auto",
 ) -> None:
     """Confirm or reject labels that a run suggests, in your browser, the most useful first.
@@ -60,7 +60,7 @@ def review(
     no_browser
         Only print the address.
     workers
-        Processes that load images, when they are scored the first time.
+        Processes that load images, when they are scored the first time; for a CPU none by default.
     engine
         What runs the network on a CPU; auto takes the first that is installed, and torch for few images.
     """

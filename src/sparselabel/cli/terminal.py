@@ -57,7 +57,7 @@ def fitting_tables(
 
 
 @contextmanager
-def progress(total: int, what: str) -> Iterator[Callable[[int], None]]:
+def progress(total: int | None, what: str) -> Iterator[Callable[[int], None]]:
     """A progress bar with the time left, told how many more are done; a plain line without a terminal."""
     with progress_bar(status_console(), total, what) as bar:
         yield bar.advance

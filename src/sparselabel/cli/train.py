@@ -3,9 +3,9 @@
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from rich.table import Table
@@ -42,6 +42,9 @@ def train(
     table: Annotated[TableColumns, Flat] = TABLE,
     out: Path | None = None,
     answers: Annotated[list[Path] | None, Several] = None,
+    cluster: str | None = None,
+    processes: int | None = None,
+    scores: str | None = None,
     config: Annotated[TrainConfig, Flat] = CONFIG,
     machine: Annotated[Machine, Flat] = MACHINE,
     handling: Annotated[Handling, Flat] = HANDLING,
@@ -63,9 +66,19 @@ def train(
         Folder of the run; default: runs/NAME of the data.
     answers
         Files of `sparselabel review`, the last counts; settings not told are those of the run it is in.
+    cluster
+        Address of a Ray cluster (`auto` for the one that this machine belongs to) to train on. Data and --out
+        must be on a disk that all its nodes share. Needs the extra `cluster`.
+    processes
+        Processes on the cluster; default: one for each GPU, or for each node where there is none.
+    scores
+        Another model's scores of the training images, as evidence for pu and en: a table by image and class
+        (as for `sparselabel prepare --scores`), or text:MODEL, which scores the classes' names (open_clip).
     """
     from sparselabel.data.answers import with_files
 
+    if scores is not None:
+        config = replace(config, settings=config.settings | {"scores": scores})
     own, backbone = data.is_dir() and not (data / "dataset.json").exists(), None  # a folder of images
     out = out or run_folder(data)
     if own:
@@ -80,30 +93,34 @@ def train(
     else:
         prepared = _open(data, labels)
     prepared = with_files(prepared, answers or ())
-    if handling.dry_run:
+    if handling.dry_run and cluster is None:
         from sparselabel.training.dry_run import dry_run
 
         cost = dry_run(prepared, config, out, machine, handling, sys.argv)
         if first_process():
             show(cost)
         return
-    from sparselabel.training.train_run import train_run
+    from sparselabel.inference.expected_quality import is_meaningless
+    from sparselabel.training.train_run import train_somewhere
 
-    result = train_run(prepared, config, out, machine, handling, sys.argv, backbone=backbone)
+    result = train_somewhere(
+        prepared, config, out, machine, handling, sys.argv, backbone, cluster=cluster, processes=processes
+    )
     if handling.quiet or not first_process():
         return
     console = plain_console()
+    _tell_quality(result, prepared, out)
     which = " of the last phase" if len(config.phases) > 1 else ""
     console.print(f"best epoch{which}: {result['best_epoch']} of {result['epochs']}")
     for split in ("validation", "test"):
-        if result[split] is not None:
+        if result[split] is not None and not is_meaningless(result[split]):
             console.print(f"{split} {result[split]['name']}: {100 * result[split]['value']:.2f}")
     if result["recovery"] is not None:
         model, estimates = result["recovery"]["model"], result["recovery"]["estimates"]
         known = f"model {100 * model:.2f}"
         if estimates is not None:
             known += f", estimates (they contain the observed ones) {100 * estimates:.2f}"
-        console.print(f"all training labels, mAP (Cole 2021 table 2): {known}")
+        console.print(f"all training labels, mAP: {known}")
     run = shlex.quote(str(out))
     if not own:
         console.print(f"next: sparselabel report {run}")
@@ -111,6 +128,28 @@ def train(
     report(out, out=out / "report.html", workers=machine.workers, force=True)
     console.print(f"next: sparselabel predict {run} MORE-IMAGES --out tags.csv  # what is in other images")
     console.print(f"      sparselabel review {run}  # confirm or reject likely labels: they make it better")
+
+
+def _tell_quality(result: dict[str, Any], data: "Dataset", out: Path) -> None:
+    """What can be expected of the run, by its test images or those it was validated on; warnings first."""
+    from sparselabel.inference.class_thresholds import load_class_thresholds
+    from sparselabel.inference.expected_quality import quality_of, says_nothing, trust_in
+    from sparselabel.run import Run
+
+    console = plain_console()
+    split = "test" if result["test"] is not None else "validation"
+    measured = result[split]
+    if measured is None or "classes" not in measured:
+        return
+    for warning in says_nothing(measured, split):
+        console.print(f"WARNING: {warning}")
+    quality = quality_of(measured, split, data.train)
+    if quality is None:
+        return
+    console.print(" ".join(quality.opening()))
+    console.print(quality.rests_on)
+    for sentence in trust_in(load_class_thresholds(Run(out)), out):
+        console.print(spell(sentence, AS_FLAGS))
 
 
 def _teller(handling: Handling) -> Callable[[str], None]:

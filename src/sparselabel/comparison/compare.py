@@ -353,12 +353,11 @@ class Comparison:
 
 def label_counts(data: "Dataset", annotations: Sequence[str] = ()) -> tuple[dict[str, int], int]:
     """How many labels training observes, by kind of annotation, and how many are known."""
-    from sparselabel.data.labels import UNKNOWN
     from sparselabel.data.redraw_labels import redraw_labels
 
     kinds = {kind: redraw_labels(data, annotation=kind) for kind in annotations} or {"": data}
-    observed = {kind: int((one.train.observed.values != UNKNOWN).sum()) for kind, one in kinds.items()}
-    return observed, int((data.train.truth.values != UNKNOWN).sum())
+    observed = {kind: one.train.observed.known for kind, one in kinds.items()}
+    return observed, data.train.truth.known
 
 
 def _refuse_other_comparison(folder: Path, data: "Dataset", planned: Sequence[PlannedRun]) -> None:
@@ -397,7 +396,9 @@ def _refuse_other_comparison(folder: Path, data: "Dataset", planned: Sequence[Pl
             )
 
 
-def _evaluate_maps(data: "Dataset", outcomes: Sequence[Outcome], workers: int, quiet: bool) -> list[str]:
+def _evaluate_maps(
+    data: "Dataset", outcomes: Sequence[Outcome], workers: int | None, quiet: bool
+) -> list[str]:
     """Judge what the runs see in the test images by boxes or masks, if there are any; notes on failures."""
     from rich.console import Console
 

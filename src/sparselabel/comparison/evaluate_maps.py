@@ -13,9 +13,9 @@ TOGETHER = 16
 """Runs in one pass: the scores of each are in memory."""
 
 
-def has_places(data: "Dataset", split: str = "test") -> bool:
-    """Whether a split has boxes or masks to judge maps by."""
-    return split in data.splits and not bool(data.splits[split].spatial_labels.is_point.all())
+def has_places(data: "Dataset") -> bool:
+    """Whether the test split has boxes or masks to judge maps by."""
+    return "test" in data.splits and not bool(data.splits["test"].spatial_labels.is_point.all())
 
 
 def maps_to_evaluate(runs: Sequence[Run], split: str) -> list[list[Run]]:
@@ -37,7 +37,7 @@ def maps_to_evaluate(runs: Sequence[Run], split: str) -> list[list[Run]]:
 
 
 def evaluate_maps(
-    group: Sequence[Run], split: str, workers: int = 0, report: Callable[[int], None] | None = None
+    group: Sequence[Run], split: str, workers: int | None = None, report: Callable[[int], None] | None = None
 ) -> None:
     """Evaluate runs of one group in one pass; ``report`` is told of the images."""
     from sparselabel.inference.evaluate import evaluate_run, evaluate_together

@@ -6,7 +6,6 @@ that was stopped goes on by the same command, as runs resume.
 """
 
 import os
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from sparselabel.comparison.planned_runs import Outcome, PlannedRun, in_comparison
 from sparselabel.config import Handling, Machine
-from sparselabel.errors import ConfigError, RunError, SparselabelError, param
+from sparselabel.errors import ConfigError, RunError, SparselabelError, counted, param
+from sparselabel.ray_cluster import Node, alive_nodes, connected, listed, refuse_unfit_nodes, wants_gpu
 from sparselabel.run import Run
 
 if TYPE_CHECKING:
@@ -39,10 +39,11 @@ class Cluster:
         if machine.devices > 1:
             problem = f"a run on a cluster has 1 device, not {machine.devices}"
             raise ConfigError(problem, f"leave {param('devices')} out")
-        ray = _ray()
-        _connect(ray, self.address)
-        try:
-            resources = _resources(ray, self.cores, machine)
+        with connected(self.address) as ray:
+            nodes = alive_nodes(ray)
+            resources = _resources(nodes, self.cores, machine)
+            able = [node for node in nodes if node.cores >= self.cores]
+            refuse_unfit_nodes(ray, able, [data.folder / "dataset.json"])
             task = ray.remote(max_retries=0, **resources)(train_task)
             here = (str(Path.cwd()), str(data.folder.resolve()))
             running: dict[Any, PlannedRun] = {}
@@ -61,8 +62,6 @@ class Cluster:
                 for left in running:
                     ray.cancel(left, force=True)
                 raise
-        finally:
-            ray.shutdown()
 
 
 def features_first(
@@ -147,47 +146,13 @@ def _outcome(run: PlannedRun, get: Callable[[], dict[str, Any]]) -> Outcome:
         return Outcome(run, None, RunError(str(error).strip()))
 
 
-def _ray() -> Any:
-    """Import Ray, without its usage reports."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    try:
-        import ray
-    except ImportError as error:
-        problem = f"{param('cluster')} needs a package"
-        raise ConfigError(problem, "pip install 'sparselabel[cluster]'") from error
-    return ray
-
-
-def _connect(ray: Any, address: str) -> None:
-    try:
-        _knock(address)
-        ray.init(address=address, log_to_driver=False, logging_level="error", namespace="sparselabel")
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ConfigError(
-            f"there is no Ray cluster at {address!r} that this machine belongs to ({error})",
-            "start one, or join it here, with `ray start` as docs/comparisons.md says, and give "
-            f"{param('cluster', 'auto')}; only in a network that you trust, as Ray's own protocol is "
-            "unauthenticated and runs what it is sent",
-        ) from error
-
-
-def _knock(address: str) -> None:
-    """Raise at once if nobody listens at HOST:PORT: Ray would try for minutes."""
-    host, colon, port = address.rpartition(":")
-    if colon and "://" not in address:
-        socket.create_connection((host, int(port)), timeout=10).close()
-
-
-def _resources(ray: Any, cores: int, machine: Machine) -> dict[str, int]:
+def _resources(nodes: Sequence[Node], cores: int, machine: Machine) -> dict[str, int]:
     """Resources of a run; refuses what no node has, for which Ray would wait forever."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    some_gpu = any(node.get("GPU", 0) >= 1 for node in nodes)
-    gpu = machine.accelerator == "gpu" or (machine.accelerator == "auto" and some_gpu)
-    if not any(node.get("CPU", 0) >= cores and node.get("GPU", 0) >= gpu for node in nodes):
-        has = ", ".join(f"{node.get('CPU', 0):g} cores and {node.get('GPU', 0):g} GPUs" for node in nodes)
-        wanted = f"{cores} cores" + (" and a GPU" if gpu else "")
+    gpu = wants_gpu(nodes, machine.accelerator)
+    if not any(node.cores >= cores and node.gpus >= gpu for node in nodes):
+        wanted = f"{counted(cores, 'core')}{' and a GPU' if gpu else ''}"
         raise ConfigError(
-            f"no node of the cluster has {wanted} for a run (there are: {has})",
+            f"no node of the cluster has {wanted} for a run (there are: {listed(nodes)})",
             f"ask for less ({param('cluster_cores')})",
         )
     return {"num_cpus": cores, "num_gpus": int(gpu)}

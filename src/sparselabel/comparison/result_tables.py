@@ -9,6 +9,7 @@ from pathlib import Path
 from sparselabel.comparison.planned_runs import RunKey
 from sparselabel.comparison.summary import BASELINE, MAP_LOC, ORACLE, Pair, Row
 from sparselabel.config import Recipe
+from sparselabel.files import atomic_write, write_text
 from sparselabel.progress import duration
 
 MEGABYTE = 1e6
@@ -72,7 +73,7 @@ def write_table(
     """The rows with all numbers, as CSV."""
     columns = table_columns(rows, varied, recipe)
     texts = [[_text(cell, DIGITS.get(name, 2)) for cell in cells] for name, cells in columns.items()]
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with atomic_write(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([columns, *zip(*texts, strict=True)])
 
 
@@ -128,7 +129,7 @@ def _write(
 ) -> None:
     """Lines beside the method, the annotation and the varied setting that each belongs to."""
     identity = _identity(rows, varied)
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with atomic_write(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow([*identity, *columns])
         for words, line in zip(zip(*identity.values(), strict=True), lines, strict=True):
@@ -234,7 +235,7 @@ def write_markdown(sheet: Sheet, path: Path) -> None:
     lines = [sheet.columns, ruler, *sheet.lines]
     escaped = [[cell.replace("|", "\\|") for cell in line] for line in lines]
     table = "".join(f"| {' | '.join(line)} |\n" for line in escaped)
-    path.write_text(table + "".join(f"\nNote: {note}\n" for note in sheet.notes), encoding="utf-8")
+    write_text(path, table + "".join(f"\nNote: {note}\n" for note in sheet.notes))
 
 
 def write_latex(sheet: Sheet, path: Path) -> None:
@@ -248,7 +249,7 @@ def write_latex(sheet: Sheet, path: Path) -> None:
         r"\toprule", head, r"\midrule", *body, r"\bottomrule",
         r"\end{tabular}",
     ]  # fmt: skip
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_text(path, "\n".join(lines) + "\n")
 
 
 SPECIAL = {character: f"\\{character}" for character in "&%$#_{}"} | {

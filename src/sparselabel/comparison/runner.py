@@ -13,7 +13,7 @@ from sparselabel.comparison.planned_runs import Outcome, PlannedRun, RunsCallbac
 from sparselabel.comparison.ray_runs import Cluster
 from sparselabel.config import Handling, Machine, TrainConfig
 from sparselabel.errors import ConfigError, RunError, SparselabelError, command
-from sparselabel.files import require_folder_to_write
+from sparselabel.files import require_folder_to_write, write_text
 from sparselabel.locks import locked
 from sparselabel.progress import first_process
 from sparselabel.resources import give_back_memory
@@ -202,7 +202,7 @@ def write_error(outcome: Outcome) -> None:
     """Write the error of a failed run beside its folder, and remove that of an earlier attempt."""
     file = error_file(outcome.run)
     if outcome.error:
-        file.write_text(f"{outcome.error}\n", encoding="utf-8")
+        write_text(file, f"{outcome.error}\n")
     else:
         file.unlink(missing_ok=True)
 

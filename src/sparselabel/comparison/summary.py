@@ -202,7 +202,7 @@ class TestDraws:
 
         if path not in self._of_run:
             saved = saved_scores(Run(path), "test")
-            self._of_run[path] = drawn(saved.scores, saved.positive, self.samples)
+            self._of_run[path] = drawn(saved.array, saved.positive, self.samples)
         return self._of_run[path]
 
 

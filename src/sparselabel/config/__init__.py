@@ -19,7 +19,8 @@ from sparselabel.config.recipe import Comparison, Measured, Recipe, take_recipe
 from sparselabel.config.toml import load, save
 from sparselabel.config.training import (
     AUTO,
-    WORKERS,
+    CORES,
+    TEXT,
     Engine,
     FinetunePhase,
     Handling,
@@ -28,6 +29,7 @@ from sparselabel.config.training import (
     Phase,
     Query,
     Setting,
+    ShardFormat,
     TrainConfig,
     Views,
 )
@@ -36,9 +38,10 @@ from sparselabel.schema import from_dict
 __all__ = [
     "ALL",
     "AUTO",
+    "CORES",
     "PAPER_SEED",
     "SUBSET_SEED",
-    "WORKERS",
+    "TEXT",
     "Annotation",
     "Comparison",
     "Cost",
@@ -54,6 +57,7 @@ __all__ = [
     "Query",
     "Recipe",
     "Setting",
+    "ShardFormat",
     "Sparsify",
     "TrainConfig",
     "Views",

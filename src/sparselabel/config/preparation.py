@@ -135,7 +135,9 @@ class Preparation(Sparsify):
     Parameters
     ----------
     validation
-        Share of the training images held out for validation, where the data has no validation split.
+        Share of the training images held out for validation, where the data has no validation split: the same
+        share of every class where a table, folders or an annotation tool have your own labels as they are;
+        the papers' random images on published data and where labels are hidden (`sparsify`).
     validation_labels
         full: validation sees all that is known; observed: it is as sparse as training.
     keep_train

@@ -131,10 +131,11 @@ def refuse(wrong: bool, name: str, rule: str, value: object) -> None:
         raise ConfigError(f"{param(name)} {rule}, not {value}", what=name, value=value)
 
 
-CORES = os.cpu_count() or 1
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 AUTO = "auto"
 """The value of what is to be chosen, estimated or found out."""
-WORKERS = min(8, CORES) if CORES > 2 else 0  # where cores are few, the model needs them all
+TEXT = "text:"
+"""Before a model of images and texts, whose scores of the classes' names are wanted."""
 
 
 @dataclass(frozen=True)
@@ -316,6 +317,8 @@ class TrainConfig:
 
 
 Engine = Literal["auto", "openvino", "onnxruntime", "torch"]
+ShardFormat = Literal["parquet", "jsonl", "csv"]
+"""What predictions of a cluster are written as."""
 
 
 @dataclass(frozen=True)
@@ -329,24 +332,29 @@ class Machine:
     devices
         Processes on this machine, one per device. Under `torchrun` it is torchrun's business.
     workers
-        Processes that load images, per device.
+        Processes that load images, per device. By default one per core, at most 8, for a GPU; for a CPU
+        none: threads load a batch, and then the network has all cores.
     memories
         Where methods keep what they remember of every image: in RAM, in files of the run's folder, or,
         auto, in RAM if it takes at most half of what is free.
     engine
         What runs the network where nothing is trained, on a CPU: openvino, onnxruntime or torch; auto takes
         the first of them that is installed, and torch for few images.
+    compile
+        Compile what is trained on images (`torch.compile`): a minute or more at the start, then faster steps
+        on most GPUs, and on some CPUs.
     """
 
     accelerator: Literal["auto", "cpu", "gpu", "mps"] = "auto"
     devices: int = 1
-    workers: int = WORKERS
+    workers: int | None = None
     memories: Literal["auto", "ram", "file"] = "auto"
     engine: Engine = "auto"
+    compile: bool = False
 
     def __post_init__(self) -> None:
         refuse(self.devices < 1, "devices", "must be at least 1", self.devices)
-        refuse(self.workers < 0, "workers", "must not be negative", self.workers)
+        refuse((self.workers or 0) < 0, "workers", "must not be negative", self.workers)
 
 
 @dataclass(frozen=True)

@@ -230,7 +230,7 @@ def annotate(split: RawSplit, how: Sparsify, draw: int = 0, prices: Prices | Non
 def refuse_budget(name: str, split: RawSplit, how: Sparsify) -> None:
     """Raise if a budget cannot be spent on a split, which takes no time to find out."""
     _instances(split.spatial_labels, how.annotate)
-    if how.budget is not None and how.budget * split.labels.values.size < 1:
+    if how.budget is not None and how.budget * split.labels.matrix.size < 1:
         raise buys_nothing(name, split, how)
     if how.answers is not None:
         refuse_answers(split.labels.values, how.answers)
@@ -238,7 +238,7 @@ def refuse_budget(name: str, split: RawSplit, how: Sparsify) -> None:
 
 def buys_nothing(name: str, split: RawSplit, how: Sparsify) -> ConfigError:
     """The error of a budget that is less than its first answer costs."""
-    answers = split.labels.values.size
+    answers = split.labels.matrix.size
     whole = f"1 is to ask for every class on every image ({answers:,} answers)"
     return ConfigError(
         f"{param('budget', how.budget)} buys nothing of split {name!r}, where {whole} and one answer costs "

@@ -23,11 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.dataset import Dataset, PreparedSplit
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, Texts
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix, SparseLabels, Texts
 from sparselabel.errors import DataError, DataWarning, command, counted, listing, nearest
 
 COLUMNS = ("image", "label", "value", "time", "reviewer")
 OTHER_ANSWERS = "give the answers that belong to this data"
+NAMES_AT_ONCE = 1 << 16
 SKIPPED = -2
 """Looked at, and nobody could tell: unknown for training, and not asked again."""
 TAKEN_BACK = ""
@@ -152,7 +153,7 @@ def last_words(answers: Iterable[Answer]) -> dict[tuple[str, str], int]:
 class Overlay(NamedTuple):
     """Labels with answers laid over them, and what the answers did."""
 
-    values: Labels
+    values: LabelMatrix
     known: list[tuple[int, int, int]]  # row, class and label, in order of rows and classes
     changed: int  # labels that were observed, and said otherwise
     elsewhere: list[str]  # images that are not among these, but in another split
@@ -160,7 +161,7 @@ class Overlay(NamedTuple):
 
 def lay_over(
     words: dict[tuple[str, str], int],
-    observed: Labels,
+    observed: LabelMatrix,
     images: Sequence[Texts],
     classes: Sequence[str],
     where: str,
@@ -171,7 +172,7 @@ def lay_over(
     An image or class that is not there is an error, unless the image is one of ``elsewhere``.
     """
     asked = {image for image, _ in words}
-    row_of = {name: row for names in images for row, name in enumerate(names.tolist()) if name in asked}
+    row_of = {name: row for names in images for row, name in _named(names) if name in asked}
     other = sorted(asked.intersection(elsewhere) - set(row_of))
     strange = sorted(asked - set(row_of) - set(other))
     if strange:
@@ -187,16 +188,31 @@ def lay_over(
             f"{len(unknown):,} such in all",
             OTHER_ANSWERS,
         )
-    values = np.array(observed)
+    changes: dict[tuple[int, int], int] = {}
     known, changed = [], 0
     for (image, label), value in words.items():
         if value == SKIPPED or image not in row_of:
             continue
         row, column = row_of[image], column_of[label]
-        changed += int(values[row, column] not in (UNKNOWN, value))
-        values[row, column] = value
+        changed += int(changes.get((row, column), observed[row, column]) not in (UNKNOWN, value))
+        changes[row, column] = value
         known.append((row, column, value))
-    return Overlay(values, sorted(known), changed, other)
+    return Overlay(_with_changes(observed, changes), sorted(known), changed, other)
+
+
+def _named(names: Texts) -> Iterator[tuple[int, str]]:
+    """Rows and names; some at a time, as texts of Python take more room than those of an array."""
+    for start in range(0, len(names), NAMES_AT_ONCE):
+        yield from enumerate(names[start : start + NAMES_AT_ONCE].tolist(), start)
+
+
+def _with_changes(observed: LabelMatrix, changes: dict[tuple[int, int], int]) -> LabelMatrix:
+    rows, columns = [row for row, _ in changes], [column for _, column in changes]
+    if isinstance(observed, SparseLabels):
+        return observed.with_entries(rows, columns, [*changes.values()])
+    values = np.array(observed)
+    values[rows, columns] = [*changes.values()]
+    return values
 
 
 def with_answers(data: Dataset, answers: Sequence[Answer], where: str) -> Dataset:
@@ -211,7 +227,7 @@ def with_answers(data: Dataset, answers: Sequence[Answer], where: str) -> Datase
         split = splits[name]
         others = (one for other, one in data.splits.items() if other not in ("train", name))
         elsewhere = (str(image) for one in others for image in chain(one.paths, one.truth.ids))
-        laid = lay_over(words, split.observed.values, _names(split), data.classes, where, elsewhere)
+        laid = lay_over(words, split.observed.matrix, _names(split), data.classes, where, elsewhere)
         splits[name], changed = _with_labels(split, laid), changed + laid.changed
         left = set(laid.elsewhere)
         words = {key: value for key, value in words.items() if key[0] in left}
@@ -237,25 +253,25 @@ def _with_labels(split: PreparedSplit, laid: Overlay) -> PreparedSplit:
         return split
     digest = hashlib.blake2b(split.digest.encode(), digest_size=16)
     digest.update(np.asarray(laid.known, dtype="<i8").tobytes())
-    observed = replace(split.observed, values=laid.values, check=False)
+    observed = split.observed.with_values(laid.values, check=False)
     # Absent classes have no spatial labels.
     seen = split.seen.only(laid.values[split.seen.rows, split.seen.classes] == POSITIVE)
     return replace(split, observed=observed, seen=seen, digest=digest.hexdigest())
 
 
-def answered_labels(split: PreparedSplit, answers: Iterable[Answer]) -> tuple[Labels, npt.NDArray[np.bool_]]:
-    """(N, L) A split's observed labels with the answers about it, and which of them are answers.
+def answered_labels(
+    split: PreparedSplit, answers: Iterable[Answer]
+) -> tuple[LabelMatrix, npt.NDArray[np.int64]]:
+    """(N, L) A split's observed labels with the answers about it, and rows and classes (n, 2) of these.
 
     Answers about other images or classes are left out.
     """
     classes = set(split.truth.classes)
     words = {key: value for key, value in last_words(answers).items() if key[1] in classes}
     others = {image for image, _ in words}
-    laid = lay_over(words, split.observed.values, _names(split), split.truth.classes, "", others)
-    answered = np.zeros(laid.values.shape, dtype=bool)
-    for row, column, _ in laid.known:
-        answered[row, column] = True
-    return laid.values, answered
+    laid = lay_over(words, split.observed.matrix, _names(split), split.truth.classes, "", others)
+    entries = sorted({(row, column) for row, column, _ in laid.known})
+    return laid.values, np.asarray(entries, dtype=np.int64).reshape(-1, 2)
 
 
 def with_files(data: Dataset, files: Sequence[Path]) -> Dataset:

@@ -1,6 +1,5 @@
 """Checks of prepared data: each problem has a name, a description and a remedy."""
 
-import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
@@ -13,12 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.checksums import file_checksum
+from sparselabel.config import CORES
 from sparselabel.data.dataset import Dataset, PreparedSplit
 from sparselabel.data.decode import digest_of
 from sparselabel.data.describe import Counts
 from sparselabel.data.image_hashes import Fingerprints, ImageNumbers, exact_duplicates, near_duplicates
 from sparselabel.data.labels import NEGATIVE, POSITIVE
-from sparselabel.errors import command, listing, spell
+from sparselabel.errors import DataError, command, counted, listing, spell
 
 HANDFUL = 5  # observed positives below which a class can hardly be learned
 BLOCK = 1024  # images read before progress is told
@@ -66,8 +66,8 @@ def _wrong_labels(prepared: Dataset, counted: dict[str, Counts]) -> Iterator[Pro
                 "split": name,
                 "image": str(split.paths[row]),
                 "class": prepared.classes[column],
-                "observed": int(split.observed.values[row, column]),
-                "truth": int(split.truth.values[row, column]),
+                "observed": int(split.observed.matrix[row, column]),
+                "truth": int(split.truth.matrix[row, column]),
             }
             for row, column in counts.first_wrong
         )
@@ -88,7 +88,7 @@ def _stray_spatial_labels(prepared: Dataset) -> Iterator[Problem]:
         rows, classes = np.asarray(split.spatial_labels.rows), np.asarray(split.spatial_labels.classes)
         inside = (rows >= 0) & (rows < len(split)) & (classes >= 0) & (classes < len(prepared.classes))
         known = np.zeros(len(rows), dtype=bool)
-        known[inside] = split.truth.values[rows[inside], classes[inside]] == POSITIVE
+        known[inside] = split.truth.matrix[rows[inside], classes[inside]] == POSITIVE
         if known.all():
             continue
         items = tuple(sorted({str(split.paths[row]) for row in rows[~known & inside].tolist()}))
@@ -216,7 +216,7 @@ def _of_classes(
 ) -> Iterator[Problem]:
     items = tuple(map(str, classes))
     if items:
-        many = f"{len(items):,} class{'' if len(items) == 1 else 'es'}"
+        many = counted(len(items), "class")
         yield Problem(name, f"{many} {what}: {listing(items, NAMED)}", remedy, items)
 
 
@@ -255,8 +255,9 @@ def file_problems(prepared: Dataset) -> list[Problem]:
     missing = [
         (name, row)
         for name, split in prepared.splits.items()
+        if not split.in_memory
         for row in range(len(split))
-        if not split.path(row).is_file()
+        if split.stored is None and not split.path(row).is_file()
     ]
     remedy = "put them back, or prepare the data again"
     return [*_of_images(prepared, missing, "missing-images", "whose file is not there", remedy), *problems]
@@ -344,7 +345,7 @@ def _copies(prepared: Dataset, groups: list[ImageNumbers], near: str) -> Iterato
 
 def _contradict(prepared: Dataset, group: list[Image]) -> bool:
     """Whether a class is positive on one copy and negative on another."""
-    labels = np.stack([prepared.splits[split].truth.values[row] for split, row in group])
+    labels = np.stack([prepared.splits[split].truth.matrix[row] for split, row in group])
     return bool(((labels == POSITIVE).any(0) & (labels == NEGATIVE).any(0)).any())
 
 
@@ -396,11 +397,11 @@ def changed_files(prepared: Dataset, report: Callable[[int], None]) -> Iterator[
 
         def changed(row: int, split: PreparedSplit = split) -> bool:
             try:
-                return digest_of(split.path(row).read_bytes()) != int(split.digests[row])
-            except OSError:
+                return digest_of(split.content(row)) != int(split.digests[row])
+            except (OSError, DataError):
                 return True
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing releases the interpreter lock
+        with ThreadPoolExecutor(CORES) as pool:  # hashing releases the interpreter lock
             for start in range(0, len(split), BLOCK):
                 rows = range(start, min(start + BLOCK, len(split)))
                 yield from (

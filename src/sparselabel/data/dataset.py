@@ -2,15 +2,19 @@
 
     DIR/dataset.json      name, root of the images, classes, splits (sizes, digests), how it was made
     DIR/<split>/ids.npy   paths.npy  truth.npy  observed.npy  digests.npy
+               /truth_starts.npy  truth_columns.npy  truth_known.npy  where few labels are known: compressed
+               rows (``SparseLabels``) instead of truth.npy, and the same for observed
                /mark_rows.npy  mark_classes.npy  mark_centers.npy  mark_sizes.npy
                /seen_rows.npy, …  those that training may see, where these are neither all nor none
                /mask_texts.npy  mask_offsets.npy  mask_sizes.npy  masks of the objects, where there are some
                /real.npy      ImageNet's reassessed labels, where the data has them
+               /stored_files.npy, …  where images are that are in shards or at an address
 
 ``truth`` is all that is known, ``observed`` what training may see of it (``split_writer.py`` writes both).
 Likewise ``mark_*.npy`` are all spatial labels that are known, ``seen_*.npy`` those that training may see.
 """
 
+import hashlib
 import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,10 +25,20 @@ import numpy.typing as npt
 
 from sparselabel.checksums import damaged, json_checksum, require_checksum
 from sparselabel.data.decode import load
-from sparselabel.data.labels import UNKNOWN, Labels, LabelTable, Texts
+from sparselabel.data.labels import (
+    UNKNOWN,
+    LabelMatrix,
+    Labels,
+    LabelTable,
+    SparseLabels,
+    Texts,
+    known_entries,
+    row_blocks,
+)
 from sparselabel.data.masks import Masks
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.errors import DataError, RunError, command, listing, param, shown
+from sparselabel.data.stored_images import STORED_COLUMNS, StoredImages
+from sparselabel.errors import DataError, RunError, command, counted, listing, param, shown
 from sparselabel.file_formats import of_kind, read_array, read_json
 from sparselabel.files import TemporaryFolder
 from sparselabel.schema import Count
@@ -38,11 +52,12 @@ if TYPE_CHECKING:
     from sparselabel.data.from_objects import Unlisted
     from sparselabel.data.image_source import ImageSource
 
-FORMAT, WITHOUT_CHECKSUMS = 2, 1
+FORMAT, COMPRESSED, WITHOUT_CHECKSUMS = 2, 3, 1
+"""Of dataset.json: 3 is 2 with labels in compressed rows, which older versions could not read."""
 PREPARE_AGAIN = "prepare the data again"
 SPATIAL_LABEL_COLUMNS = ("rows", "classes", "centers", "sizes")
 MASK_COLUMNS = ("texts", "offsets", "sizes")
-BLOCK = 1 << 22  # labels compared at a time
+SPARSE_PARTS = ("starts", "columns", "known")
 CHECKED_AT_ONCE = 1 << 20  # bytes of an array that is checked when data is opened; others when they are used
 
 Seen = Literal["all", "none", "own"]
@@ -58,7 +73,8 @@ class PreparedSplit:
     split's images, labels and spatial labels, but not masks: no training sees them, and a run on data that
     was prepared before there were masks may be evaluated by them. ``digests`` (N,) are of the images' files.
     ``real`` (N, L) are ImageNet's reassessed labels; the row of an image without them is UNKNOWN.
-    ``images`` are those of data ``in_memory``, which has no image files.
+    ``images`` are those of data ``in_memory``, which has no image files. ``stored`` says where images are
+    that are in shards or at an address.
     """
 
     name: str
@@ -74,9 +90,31 @@ class PreparedSplit:
     masks: Masks | None = None
     images: "ImageSource | None" = None
     in_memory: bool = False
+    stored: StoredImages | None = None
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    def __repr__(self) -> str:
+        return f"PreparedSplit({self.name!r}: {counted(len(self), 'image')})"
+
+    def take(self, rows: npt.NDArray[np.int64]) -> "PreparedSplit":
+        """Some images of the split, in the order given."""
+        digest = hashlib.blake2b(self.digest.encode(), digest_size=16)
+        digest.update(np.asarray(rows, dtype="<i8").tobytes())
+        return replace(
+            self,
+            paths=self.paths[rows],
+            truth=self.truth.take(rows),
+            observed=self.observed.take(rows),
+            spatial_labels=self.spatial_labels.take(rows),
+            seen=self.seen.take(rows),
+            digests=self.digests[rows],
+            digest=digest.hexdigest(),
+            real=None if self.real is None else self.real[rows],
+            masks=None if self.masks is None else self.masks.take(self.spatial_labels.of_rows(rows)[0]),
+            images=None if self.images is None else self.images.take(rows),
+        )
 
     def image(self, row: int, at_least: int | None = None, check: bool = True) -> "Image.Image":
         """A row's image, upright and in RGB; a file may be decoded small, as ``decode.load`` says.
@@ -91,11 +129,28 @@ class PreparedSplit:
                 "give the data again: Run.open(folder, data=dataset)",
                 what="data",
             )
-        return load(self.path(row), at_least, int(self.digests[row]) if check else None)
+        digest = int(self.digests[row]) if check else None
+        if self.stored is None:
+            return load(self.path(row), at_least, digest)
+        return load(self.path(row), at_least, digest, self.content(row))
+
+    def without_labels(self) -> "PreparedSplit":
+        """Its images alone: all that a process that loads them needs, which may get a copy."""
+        none = LabelTable(self.truth.ids[:0], (), np.zeros((0, 0), np.int8), check=False)
+        marks = SpatialLabels.none()
+        return replace(
+            self, truth=none, observed=none, spatial_labels=marks, seen=marks, real=None, masks=None
+        )
 
     def path(self, row: int) -> Path:
-        """Where a row's image is."""
+        """Where a row's image is; of a stored one how it is called."""
         return self.root / str(self.paths[row])
+
+    def content(self, row: int) -> bytes:
+        """The bytes of a row's image."""
+        if self.stored is None:
+            return self.path(row).read_bytes()
+        return self.stored.content(row, int(self.digests[row]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +173,11 @@ class Dataset:
     label_seed: int | None = None
     annotation: str = ""
     temporary: TemporaryFolder | None = None
+
+    def __repr__(self) -> str:
+        named = self.name if self.temporary else str(self.folder)
+        sizes = ", ".join(f"{counted(len(split), 'image')} in {name}" for name, split in self.splits.items())
+        return f"Dataset({named!r}: {counted(len(self.classes), 'class')}; {sizes})"
 
     @property
     def features_folder(self) -> Path:
@@ -310,7 +370,9 @@ class SplitFile(TypedDict):
     seen: NotRequired[Seen | None]
     real: NotRequired[bool]
     masks: NotRequired[bool]
+    sparse: NotRequired[list[str]]
     in_memory: NotRequired[bool]
+    stored: NotRequired[bool]
     checksums: NotRequired[dict[str, int]]
 
 
@@ -339,10 +401,10 @@ def open_prepared(folder: Path) -> Dataset:
     content = read_json(index, object, PREPARE_AGAIN, error=DataError)
     if not isinstance(content, dict) or "format" not in content:
         raise DataError(f"{index} does not describe prepared data", PREPARE_AGAIN, what=index)
-    if content["format"] not in (FORMAT, WITHOUT_CHECKSUMS):  # first: others have other keys
-        problem = f"{index} has format {shown(content['format'])}, this program reads format {FORMAT}"
+    if content["format"] not in (FORMAT, COMPRESSED, WITHOUT_CHECKSUMS):  # first: others have other keys
+        problem = f"{index} has format {shown(content['format'])}, this program reads format {COMPRESSED}"
         raise DataError(problem, PREPARE_AGAIN, what=index)
-    if content["format"] == FORMAT and content.get("checksum") != json_checksum(content):
+    if content["format"] != WITHOUT_CHECKSUMS and content.get("checksum") != json_checksum(content):
         raise damaged(index, PREPARE_AGAIN, kind=DataError)
     made = of_kind(content, DatasetFile, index, PREPARE_AGAIN, error=DataError)
     classes = tuple(made["classes"])
@@ -374,10 +436,23 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: "Spli
         texts, offsets = array("mask_texts", "u T"), array("mask_offsets", f"i {count + 1}")
         return Masks(texts, offsets, array("mask_sizes", f"i {count} 2"))
 
+    def labels(name: str) -> LabelMatrix:
+        if name not in about.get("sparse", []):
+            mapped: Labels = array(name, full)
+            return mapped
+        starts = array(f"{name}_starts", f"i {count + 1}")
+        columns = array(f"{name}_columns", "i K")
+        return SparseLabels(starts, columns, array(f"{name}_known", f"i {len(columns)}"), len(classes))
+
+    def stored() -> StoredImages:
+        files, columns = (tuple(array(f"stored_{name}", "U F").tolist()) for name in ("files", "tables"))
+        numbers, offsets, sizes = (array(f"stored_{name}", f"i {count}") for name in STORED_COLUMNS)
+        return StoredImages(root, files, columns, array("paths", f"U {count}"), numbers, offsets, sizes)
+
     checksums = about.get("checksums", {})
-    count, labels = about["images"], f"i {about['images']} {len(classes)}"
+    count, full = about["images"], f"i {about['images']} {len(classes)}"
     ids = array("ids", f"U {count}")
-    truth, observed = array("truth", labels), array("observed", labels)
+    truth, observed = labels("truth"), labels("observed")
     everything = spatial_labels("mark")
     which = about.get("seen")
     if which is None:  # data of an older version
@@ -394,10 +469,11 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: "Spli
         spatial_labels=everything,
         digests=array("digests", f"u {count}"),
         digest=about["digest"],
-        real=array("real", labels) if about.get("real") else None,
+        real=array("real", full) if about.get("real") else None,
         seen=seen,
         masks=masks(len(everything)) if about.get("masks") else None,
         in_memory=bool(about.get("in_memory")),
+        stored=stored() if about.get("stored") else None,
     )
 
 
@@ -417,10 +493,13 @@ def require_as_written(data: Dataset, *splits: str) -> None:
 _as_written: set[tuple[Path, int, int]] = set()
 
 
-def hides_labels(truth: Labels, observed: Labels) -> bool:
+def hides_labels(truth: LabelMatrix, observed: LabelMatrix) -> bool:
     """Whether a label is known that training may not see."""
-    step = max(1, BLOCK // max(truth.shape[1], 1))
-    blocks = (slice(start, start + step) for start in range(0, len(truth), step))
+    if isinstance(truth, SparseLabels) or isinstance(observed, SparseLabels):
+        return truth is not observed and any(
+            bool((observed[rows, classes] == UNKNOWN).any()) for rows, classes, _ in known_entries(truth)
+        )
+    blocks = row_blocks(*truth.shape)
     return any(bool(((observed[rows] == UNKNOWN) & (truth[rows] != UNKNOWN)).any()) for rows in blocks)
 
 

@@ -37,18 +37,23 @@ _ORIENTATION = 0x0112  # the tag of EXIF and TIFF
 _FILTERS = threading.Lock()  # Python's warning filters belong to all threads
 
 
-def load(path: str | Path, at_least: int | None = None, digest: int | None = None) -> Image.Image:
+def load(
+    path: str | Path, at_least: int | None = None, digest: int | None = None, content: bytes | None = None
+) -> Image.Image:
     """The image in a file, upright and in RGB; transparent parts are white, 16-bit gray becomes 8-bit.
 
     With ``at_least`` a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, as long as both sides keep that
     many pixels (``View.at_least`` is a good choice): seen whole at 448², a JPEG of 12 megapixels takes 75
     instead of 162 ms, and the view changes by 0.3 gray levels in the mean (by 1.2 for the sharpest images).
-    With ``digest`` a file of other bytes is refused.
+    With ``digest`` a file of other bytes is refused. ``content`` is that of an image that is in no file, or
+    was read already; ``path`` is how it is called then.
     """
-    _refuse_special(path)
+    if content is None:
+        refuse_special(path)
     try:
-        content = b"" if digest is None else Path(path).read_bytes()
-        with _opened(path if digest is None else io.BytesIO(content), path) as image:
+        if content is None and digest is not None:
+            content = Path(path).read_bytes()
+        with _opened(path if content is None else io.BytesIO(content), path) as image:
             if at_least is not None:
                 image.draft(None, (at_least, at_least))
             # Decodes outside the lock of the warning filters, so that threads run in parallel.
@@ -60,7 +65,7 @@ def load(path: str | Path, at_least: int | None = None, digest: int | None = Non
                     decoded = _reduced(image, at_least)
             with _pillow_warnings():
                 ImageOps.exif_transpose(decoded, in_place=True)
-            if digest is not None and digest_of(content) != digest:  # a broken one is called that
+            if digest is not None and digest_of(content or b"") != digest:  # a broken one is called that
                 problem = f"{path} is not the file that was prepared: its bytes have changed since"
                 raise OtherFileError(problem, "bring it back", "prepare the data again", what=path)
             return as_rgb(decoded)
@@ -94,17 +99,19 @@ def digest_of(content: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
-def size_of(path: str | Path) -> tuple[int, int]:
+def size_of(path: str | Path, content: bytes | None = None) -> tuple[int, int]:
     """Width and height of an image as stored, without decoding it; ``load`` says whether it can be."""
-    _refuse_special(path)
-    with _opened(path, path) as image:
+    if content is None:
+        refuse_special(path)
+    with _opened(path if content is None else io.BytesIO(content), path) as image:
         return image.size
 
 
-def upright_size_of(path: str | Path) -> tuple[int, int]:
+def upright_size_of(path: str | Path, content: bytes | None = None) -> tuple[int, int]:
     """Width and height of an image as it is seen: cameras may store it lying on its side."""
-    _refuse_special(path)
-    with _opened(path, path) as image, _pillow_warnings():
+    if content is None:
+        refuse_special(path)
+    with _opened(path if content is None else io.BytesIO(content), path) as image, _pillow_warnings():
         width, height = image.size
         lying = image.getexif().get(_ORIENTATION, 1) >= 5 and image.format != "TIFF"  # Pillow turned that one
         return (height, width) if lying else (width, height)
@@ -182,12 +189,12 @@ def _reduced(image: Image.Image, at_least: int | None) -> Image.Image:
 def _preview(content: bytes) -> Image.Image:
     """The largest JPEG inside a RAW file: cameras put their own rendering there, upright as the file says."""
     found: list[tuple[int, int]] = []
-    start = content.find(_JPEG)
-    while start >= 0:
+    start, tried = content.find(_JPEG), 0
+    while start >= 0 and tried < _MARKS:
         with suppress(OSError, SyntaxError, ValueError, struct.error):
-            image = _opened_by_pillow(io.BytesIO(content[start:]), ("JPEG",))
+            image = _opened_by_pillow(io.BytesIO(content[start : start + _HEADER]), ("JPEG",))
             found.append((image.width * image.height, start))
-        start = content.find(_JPEG, start + 3)
+        start, tried = content.find(_JPEG, start + 3), tried + 1
     for pixels, place in sorted(found, reverse=True):
         with suppress(OSError, SyntaxError, ValueError, struct.error):  # lossless ones are the sensor's data
             if pixels > LARGEST:
@@ -203,6 +210,7 @@ def _preview(content: bytes) -> Image.Image:
 
 
 _JPEG = b"\xff\xd8\xff"
+_MARKS, _HEADER = 32, 1 << 18  # how many places that may begin a JPEG are looked at, and bytes of each
 
 
 def _tiff_orientation(content: bytes) -> int:
@@ -220,7 +228,7 @@ def _tiff_orientation(content: bytes) -> int:
     return 1
 
 
-def _refuse_special(path: str | Path) -> None:
+def refuse_special(path: str | Path) -> None:
     """Raise for a pipe, a socket or a device, which may keep a reader waiting for ever."""
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - it is called for every image

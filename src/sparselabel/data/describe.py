@@ -9,7 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.dataset import PREPARE_AGAIN, Dataset, PreparedSplit
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable
+from sparselabel.data.labels import (
+    NEGATIVE,
+    POSITIVE,
+    UNKNOWN,
+    LabelMatrix,
+    Labels,
+    LabelTable,
+    SparseLabels,
+    count_per_class,
+    count_per_image,
+    entry_spans,
+    known_entries,
+)
 from sparselabel.errors import DataError
 
 BLOCK = 1 << 22  # labels looked at together: data of any size needs some tens of megabytes
@@ -62,7 +74,9 @@ class Counts:
 
 def count(split: PreparedSplit, folder: Path) -> Counts:
     """Count the labels of a split of the data in a folder."""
-    rows, classes = split.truth.values.shape
+    if split.truth.sparse or split.observed.sparse:
+        return _count_entries(split, folder)
+    rows, classes = split.truth.matrix.shape
     per_image = {what: np.zeros(rows, np.int64) for what in WHAT}
     per_class = {what: np.zeros(classes, np.int64) for what in WHAT}
     uniform, variance = np.zeros(classes), np.zeros(classes)
@@ -104,6 +118,80 @@ def count(split: PreparedSplit, folder: Path) -> Counts:
         tuple(first_wrong),
         tuple(digest.digest() for digest in columns),
     )
+
+
+def _count_entries(split: PreparedSplit, folder: Path) -> Counts:
+    """The same of labels in compressed rows: what is known is looked at, and nothing else."""
+    _refuse_damaged(split, folder)
+    truth, observed = split.truth.matrix, split.observed.matrix
+    per_image = {what: count_per_image(labels, value) for what, (labels, value) in _parts(split).items()}
+    per_class = {what: count_per_class(labels, value) for what, (labels, value) in _parts(split).items()}
+    hits = np.zeros(len(truth), np.int64)  # known positives that are observed
+    columns = [hashlib.blake2b(digest_size=16) for _ in split.truth.classes]
+    for rows, classes, values in known_entries(truth):
+        positive = np.flatnonzero(values == POSITIVE)
+        np.add.at(hits, rows[positive], observed[rows[positive], classes[positive]] == POSITIVE)
+        by_class = positive[np.argsort(classes[positive], kind="stable")]
+        here, first = np.unique(classes[by_class], return_index=True)
+        for column, start, end in zip(here.tolist(), first, [*first[1:], None], strict=False):
+            columns[column].update(rows[by_class[start:end]].tobytes())
+    chance = hits / np.maximum(per_image["positive"], 1)
+    uniform, variance = (np.zeros(len(columns)) for _ in range(2))
+    wrong, first_wrong = 0, list[tuple[int, int]]()
+    for rows, classes, values in known_entries(truth):
+        positive = values == POSITIVE
+        of_image = chance[rows[positive]]
+        uniform += np.bincount(classes[positive], of_image, len(columns))
+        variance += np.bincount(classes[positive], of_image * (1 - of_image), len(columns))
+        seen = observed[rows, classes]
+        differ = np.flatnonzero((seen != UNKNOWN) & (seen != values))
+        wrong += len(differ)
+        more = differ[: MOST - len(first_wrong)]
+        first_wrong += zip(rows[more].tolist(), classes[more].tolist(), strict=True)
+    return Counts(
+        per_image,
+        per_class,
+        uniform,
+        np.sqrt(variance),
+        split.truth.complete,
+        wrong,
+        tuple(first_wrong),
+        tuple(digest.digest() for digest in columns),
+    )
+
+
+def _parts(split: PreparedSplit) -> dict[What, tuple[LabelMatrix, int]]:
+    truth, observed = split.truth.matrix, split.observed.matrix
+    return {
+        "positive": (truth, POSITIVE),
+        "observed_positive": (observed, POSITIVE),
+        "observed_negative": (observed, NEGATIVE),
+    }
+
+
+def _refuse_damaged(split: PreparedSplit, folder: Path) -> None:
+    """Raise if compressed rows are none, or hold what is no label."""
+    for name, table in (("truth", split.truth), ("observed", split.observed)):
+        labels = table.matrix
+        if not isinstance(labels, SparseLabels):
+            continue
+        starts, (rows, classes) = labels.starts, labels.shape
+        if starts[0] != 0 or starts[rows] != len(labels.columns) or (starts[1:] < starts[:-1]).any():
+            problem = "its rows are not one behind the other"
+            raise _damaged(folder / split.name / f"{name}_starts.npy", problem)
+        for entries in entry_spans(labels):
+            columns, known = labels.columns[entries], labels.known[entries]
+            if columns.min() < 0 or columns.max() >= classes:
+                problem = f"it names a class beyond the {classes:,}"
+                raise _damaged(folder / split.name / f"{name}_columns.npy", problem)
+            if known.min() < NEGATIVE or known.max() > POSITIVE:
+                strange = known.max() if known.max() > POSITIVE else known.min()
+                problem = f"it holds {strange}, and a known label is 1 or 0"
+                raise _damaged(folder / split.name / f"{name}_known.npy", problem)
+
+
+def _damaged(file: Path, problem: str) -> DataError:
+    return DataError(f"{file} is damaged: {problem}", PREPARE_AGAIN, what=file)
 
 
 def count_all(prepared: Dataset) -> dict[str, Counts]:
@@ -167,11 +255,8 @@ def _described(classes: tuple[str, ...], counts: Counts) -> dict[str, Any]:
 
 
 def _checked(table: LabelTable, file: Path, start: int, step: int) -> Labels:
-    block = np.asarray(table.values[start : start + step])
+    block = np.asarray(table.matrix[start : start + step])
     if block.size and (block.min() < UNKNOWN or block.max() > POSITIVE):
-        raise DataError(
-            f"{file} is damaged: it holds {block.max() if block.max() > POSITIVE else block.min()}, and a "
-            "label is 1, 0 or -1 (unknown)",
-            PREPARE_AGAIN,
-        )
+        strange = block.max() if block.max() > POSITIVE else block.min()
+        raise _damaged(file, f"it holds {strange}, and a label is 1, 0 or -1 (unknown)")
     return block

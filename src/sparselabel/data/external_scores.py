@@ -1,21 +1,21 @@
-"""Scores of another model for images and classes, made into labels where nothing else is known.
+"""Scores of another model for images and classes: as they are, or made into labels where nothing is known.
 
     wide                        long                     .npz
     image,cat,dog               image,label,score        images (N,), classes (L,), scores (N, L)
     a.jpg,0.93,0.02             a.jpg,cat,0.93
 
-Scores may be on any scale; the two thresholds are on the same. An empty cell is no score.
+Scores may be on any scale; thresholds are on the same. An empty cell is no score.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable, Texts
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, LabelTable, Texts
 from sparselabel.data.readers.csv_parquet import Cells, open_cells
 from sparselabel.errors import DataError, listing
 from sparselabel.file_formats import read_arrays
@@ -52,35 +52,63 @@ def apply_scores(
 
     Images are found by id or by path. An observed label is never changed.
     """
-    predicted = np.full(table.values.shape, UNKNOWN, dtype=np.int8)
-    row_of = {name: row for names in (paths, table.ids) for row, name in enumerate(names.tolist())}
+    predicted = np.full(table.matrix.shape, UNKNOWN, dtype=np.int8)
     scored_rows: set[int] = set()
-    for where, name, columns, scores in _scored(file, table.classes):
-        row = row_of.get(name)
-        if row is None:
-            continue
-        scored_rows.add(row)
-        at, given = np.asarray(columns), ~np.isnan(scores)
-        twice = given & (predicted[row, at] != UNKNOWN)
-        if twice.any():
-            column = table.classes[at[int(np.argmax(twice))]]
-            raise DataError(
-                f"{file}, {where}: a second score of {column!r} for {name!r}", "remove one of the two"
-            )
-        labels = np.full(len(at), _BETWEEN, dtype=np.int8)
+    for row, columns, scores in _of_table(file, table, paths, lambda row, at: predicted[row, at] != UNKNOWN):
+        labels = np.full(len(columns), _BETWEEN, dtype=np.int8)
         if positive is not None:
             labels[scores >= positive] = POSITIVE
         if negative is not None:
             labels[scores <= negative] = NEGATIVE
-        predicted[row, at[given]] = labels[given]
-    if not scored_rows:
+        predicted[row, columns] = labels
+        scored_rows.add(row)
+    predicted[predicted == _BETWEEN] = UNKNOWN
+    observed = table.values
+    report = _report(observed, predicted, len(table) - len(scored_rows))
+    return np.where(observed == UNKNOWN, predicted, observed), report
+
+
+def read_scores(file: Path, table: LabelTable, paths: Texts) -> npt.NDArray[np.float32]:
+    """(N, L) The scores of a table's images, found by id or by path; NaN where there is none."""
+    found = np.full(table.matrix.shape, np.nan, dtype=np.float32)
+    for row, columns, scores in _of_table(file, table, paths, lambda row, at: ~np.isnan(found[row, at])):
+        infinite = ~np.isfinite(scores.astype(np.float32))
+        if infinite.any():
+            name = table.classes[columns[int(np.argmax(infinite))]]
+            raise DataError(
+                f"{file}: the score of {name!r} for {table.ids[row]!s} is "
+                f"{scores[int(np.argmax(infinite))]:g}, and scores must be finite",
+                "leave it empty",
+                what=file,
+            )
+        found[row, columns] = scores
+    return found
+
+
+def _of_table(
+    file: Path, table: LabelTable, paths: Texts, scored: Callable[[int, Indices], npt.NDArray[np.bool_]]
+) -> Iterator[tuple[int, Indices, npt.NDArray[np.float64]]]:
+    """Row, columns and scores of a table's images; ``scored(row, columns)`` tells which were there before."""
+    row_of = {name: row for names in (paths, table.ids) for row, name in enumerate(names.tolist())}
+    nothing = True
+    for where, name, columns, scores in _scored(file, table.classes):
+        row = row_of.get(name)
+        if row is None:
+            continue
+        nothing = False
+        given = ~np.isnan(scores)
+        at = np.asarray(columns)[given]
+        if (twice := scored(row, at)).any():
+            column = table.classes[at[int(np.argmax(twice))]]
+            raise DataError(
+                f"{file}, {where}: a second score of {column!r} for {name!r}", "remove one of the two"
+            )
+        yield row, at, scores[given]
+    if nothing:
         raise DataError(
             f"{file} has no score for any of the {len(table):,} training images",
             f"name them as they are named in the data, as in {table.ids[0]!s} or {paths[0]!s}",
         )
-    predicted[predicted == _BETWEEN] = UNKNOWN
-    report = _report(table.values, predicted, len(table) - len(scored_rows))
-    return np.where(table.values == UNKNOWN, predicted, table.values), report
 
 
 def _report(observed: Labels, predicted: Labels, unscored: int) -> ScoreReport:

@@ -1,5 +1,6 @@
 """Data sets of Python objects, read as a ``RawDataset``: arrays, torch datasets, Hugging Face datasets."""
 
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -7,7 +8,17 @@ from typing import Any, Literal
 import numpy as np
 
 from sparselabel.data.image_source import ImageSource
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable, labels_of
+from sparselabel.data.labels import (
+    NEGATIVE,
+    POSITIVE,
+    UNKNOWN,
+    LabelMatrix,
+    LabelTable,
+    SparseLabels,
+    compact,
+    label_matrix_of,
+    labels_of,
+)
 from sparselabel.data.readers.raw_dataset import SPLITS, RawDataset, RawSplit
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, counted, listing, nearest
@@ -29,7 +40,7 @@ def read_arrays(
         if not isinstance(given, tuple | list) or len(given) != 2:
             problem = f"{name} must be a pair (images, labels), not {type(given).__name__}"
             raise DataError(problem, what=name, value=type(given).__name__, allowed="(images, labels)")
-    labels = {name: labels_of(given) for name, (_, given) in splits.items()}
+    labels = {name: label_matrix_of(given) for name, (_, given) in splits.items()}
     columns = getattr(splits["train"][1], "columns", range(labels["train"].shape[1]))
     names = tuple(str(name) for name in (columns if classes is None else classes))
     raw = {
@@ -39,7 +50,7 @@ def read_arrays(
     if spatial_labels is not None:
         train = raw["train"]
         raw["train"] = RawSplit(train.labels, train.paths, spatial_labels, images=train.images)
-    return RawDataset("arrays", root, raw)
+    return RawDataset("arrays", root, raw, own=True)
 
 
 def read_torch(
@@ -60,13 +71,13 @@ def read_torch(
     targets = {name: _targets(part) for name, part in splits.items() if name not in given}
     if not names:
         names = tuple(str(number) for number in range(max(map(_count, [*targets.values(), *given.values()]))))
-    values = {name: labels_of(table) for name, table in given.items()}
+    values: dict[str, LabelMatrix] = {name: label_matrix_of(table) for name, table in given.items()}
     values |= {name: _target_rows(some, names) for name, some in targets.items()}
     raw = {
         name: _split(ImageSource(part, np.arange(counts[name]), _first), names, values[name], name)
         for name, part in splits.items()
     }
-    return RawDataset(type(train).__name__, root, raw)
+    return RawDataset(type(train).__name__, root, raw, own=True)
 
 
 def read_huggingface(
@@ -133,14 +144,14 @@ def read_huggingface(
         )
         for name, part in parts.items()
     }
-    return RawDataset("huggingface", root, raw)
+    return RawDataset("huggingface", root, raw, own=True)
 
 
 def _renamed(by_split: Mapping[str, Any]) -> dict[str, Any]:
     return {"val" if name in VALIDATION else name: value for name, value in by_split.items()}
 
 
-def _split(images: ImageSource, classes: tuple[str, ...], values: Labels, name: str) -> RawSplit:
+def _split(images: ImageSource, classes: tuple[str, ...], values: LabelMatrix, name: str) -> RawSplit:
     if len(images) != len(values):
         raise DataError(
             f"split {name!r} has {counted(len(images), 'image')} and {len(values):,} rows of labels",
@@ -151,7 +162,7 @@ def _split(images: ImageSource, classes: tuple[str, ...], values: Labels, name: 
         )
     images[0]  # what all of them are, as a rule: normalized ones need not wait for training
     ids = np.array([f"{name}-{number}" for number in range(len(values))])
-    return RawSplit(LabelTable(ids, classes, values), ids, images=images)
+    return RawSplit(LabelTable(ids, classes, compact(values)), ids, images=images)
 
 
 def _length(items: Any, name: str) -> int:
@@ -208,7 +219,7 @@ def _count(targets: Any) -> int:
     return max(int(max(targets)) + 1, 1)
 
 
-def _target_rows(targets: Sequence[Any], classes: tuple[str, ...]) -> Labels:
+def _target_rows(targets: Sequence[Any], classes: tuple[str, ...]) -> LabelMatrix:
     """(N, L) Labels of vectors, or of the index of one class that is there."""
     if _is_list(targets[0]):
         return labels_of(np.stack([np.asarray(target) for target in targets]))
@@ -228,15 +239,21 @@ def _is_list(value: Any) -> bool:
     return not isinstance(value, str) and np.ndim(value) > 0
 
 
-def _rows(values: Sequence[Any], classes: tuple[str, ...], unlisted: Unlisted) -> Labels:
+def _rows(values: Sequence[Any], classes: tuple[str, ...], unlisted: Unlisted) -> LabelMatrix:
     """(N, L) Labels of an index, a name, or a list of these, per image."""
     column_of = _columns(classes)
-    rows = np.full((len(values), len(classes)), NEGATIVE if unlisted == "negative" else UNKNOWN, np.int8)
+    rows, columns = array("q"), array("q")
     for number, value in enumerate(values):
         for one in value if _is_list(value) else [value]:
             if one is not None:
-                rows[number, column_of(one)] = POSITIVE
-    return rows
+                rows.append(number)
+                columns.append(column_of(one))
+    shape, positive = (len(values), len(classes)), np.full(len(rows), POSITIVE, np.int8)
+    if unlisted == "unknown":
+        return compact(SparseLabels.of_entries(np.asarray(rows), np.asarray(columns), positive, shape))
+    complete = np.full(shape, NEGATIVE, np.int8)
+    complete[rows, columns] = POSITIVE
+    return complete
 
 
 def _is_multi_hot(values: Sequence[Any], classes: int) -> bool:

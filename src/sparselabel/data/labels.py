@@ -2,16 +2,20 @@
 
 A label is POSITIVE (the class is there), NEGATIVE (it is not) or UNKNOWN (nobody looked). The field
 has other codings (-1/0/+1, NaN); readers convert on the way in, and nothing after them does.
+
+The labels of a table are an array (N, L), or ``SparseLabels`` where the array would be large and few labels
+are known: 20,000 classes of 9 million images are 180 GB, and 60 million known labels 0.4 GB. Both are read
+by the same index expressions, and counted by the functions here.
 """
 
-from collections.abc import Sequence
-from dataclasses import InitVar, dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.errors import DataError, listing
+from sparselabel.errors import DataError, ResourceError, listing
 
 POSITIVE = 1
 NEGATIVE = 0
@@ -20,57 +24,494 @@ UNKNOWN = -1
 Labels = npt.NDArray[np.int8]
 Indices = npt.NDArray[np.intp]
 Texts = npt.NDArray[np.str_]
+KNOWN_BLOCK = 1 << 22
+"""Known labels that are looked at together."""
+SPARSE_FROM = 1 << 26
+"""Labels from which on a table may be in compressed rows: a smaller array is quicker, and does no harm."""
+SMALLER = 4
+"""How much smaller than the array compressed rows must be."""
+LARGEST_ARRAY = 1 << 32
+"""Bytes of the largest array that compressed rows are ever written out to."""
+MANY_NAMES = 1 << 18
+"""Names that are told apart by their hashes first."""
+HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+BLOCK = 1 << 20  # entries of an array (N, L) that are looked at together
 
 
-@dataclass(frozen=True, eq=False)
+def row_blocks(images: int, classes: int) -> list[slice]:
+    """Images in parts of a bounded number of entries, so that nothing grows beside labels and scores."""
+    tall = max(1, BLOCK // max(classes, 1))
+    return [slice(start, start + tall) for start in range(0, images, tall)]
+
+
+class ContradictionError(DataError):
+    """A label that is given twice, as there and as not there."""
+
+    @property
+    def entries(self) -> tuple[int, int]:
+        """The numbers of the two entries, from 0."""
+        return cast("tuple[int, int]", self.where)
+
+
+class SparseLabels:
+    """Labels (N, L) of which few are known, in compressed rows: the others are UNKNOWN and take no room.
+
+    The known labels of row i are those from ``starts[i]`` to ``starts[i + 1]``: their classes in ``columns``
+    (int32, rising within a row), 1 or 0 in ``known`` (int8). Arrays may be memory-mapped. An index gives what
+    it would give of an array: ``labels[rows]`` are (B, L) labels, of these rows alone.
+    """
+
+    __slots__ = ("columns", "known", "shape", "starts")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        starts: npt.NDArray[np.int64],
+        columns: npt.NDArray[np.int32],
+        known: Labels,
+        classes: int,
+    ) -> None:
+        self.starts, self.columns, self.known = starts, columns, known
+        self.shape = (len(starts) - 1, classes)
+
+    @staticmethod
+    def of_entries(
+        rows: npt.NDArray[np.integer],
+        columns: npt.NDArray[np.integer],
+        values: npt.NDArray[np.integer],
+        shape: tuple[int, int],
+    ) -> "SparseLabels":
+        """Labels of which those at ``rows`` and ``columns`` (K,) are given; UNKNOWN ones may be among them.
+
+        The same label may be given twice, but not with two values.
+        """
+        order = None if bool((rows[1:] >= rows[:-1]).all()) else np.argsort(rows, kind="stable")
+        starts = np.zeros(shape[0] + 1, np.int64)
+        np.cumsum(np.bincount(rows, minlength=shape[0]), out=starts[1:])
+        sorted_columns, known = np.empty(len(rows), np.int32), np.empty(len(rows), np.int8)
+        counts, end = np.zeros(shape[0], np.int64), 0
+        for first, last in _row_spans(starts):
+            entries = slice(int(starts[first]), int(starts[last]))
+            some = np.arange(entries.start, entries.stop) if order is None else order[entries]
+            some = some[values[some] != UNKNOWN]
+            own = rows[some].astype(np.int64) - first
+            keys = own * shape[1] + columns[some]
+            by_key = np.argsort(keys, kind="stable")
+            some, keys, own = some[by_key], keys[by_key], own[by_key]
+            twice = keys[1:] == keys[:-1]
+            differ = np.flatnonzero(twice & (values[some[1:]] != values[some[:-1]]))
+            if len(differ):
+                pair = int(some[differ[0]]), int(some[differ[0] + 1])
+                raise ContradictionError(
+                    f"entries {pair[0]:,} and {pair[1]:,} are of one image and class, and differ",
+                    "leave one of them out",
+                    what="labels",
+                    where=pair,
+                )
+            if twice.any():
+                once = np.append(True, ~twice)
+                some, own = some[once], own[once]
+            counts[first:last] = np.bincount(own, minlength=last - first)
+            sorted_columns[end : end + len(some)], known[end : end + len(some)] = columns[some], values[some]
+            end += len(some)
+        np.cumsum(counts, out=starts[1:])
+        if end < len(rows):
+            sorted_columns, known = sorted_columns[:end].copy(), known[:end].copy()
+        return SparseLabels(starts, sorted_columns, known, shape[1])
+
+    @staticmethod
+    def of_array(values: Labels) -> "SparseLabels":
+        """The labels of an array (N, L)."""
+        starts = np.zeros(len(values) + 1, np.int64)
+        columns, known = [np.empty(0, np.int32)], [np.empty(0, np.int8)]
+        for part in row_blocks(*values.shape):
+            block = np.asarray(values[part])
+            rows, classes = np.nonzero(block != UNKNOWN)
+            starts[part.start + 1 : part.start + 1 + len(block)] = np.bincount(rows, minlength=len(block))
+            columns.append(classes.astype(np.int32))
+            known.append(block[rows, classes])
+        np.cumsum(starts, out=starts)
+        return SparseLabels(starts, np.concatenate(columns), np.concatenate(known), values.shape[1])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def size(self) -> int:
+        """How many labels there are, known or not."""
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return self.starts.nbytes + self.columns.nbytes + self.known.nbytes
+
+    def __getitem__(self, key: Any) -> Any:
+        """What the index gives of an array (N, L).
+
+        A row, a slice of rows or some rows are written out; pairs of rows and classes are looked up; a class
+        or a slice of classes behind ``:`` goes through all known labels.
+        """
+        if not isinstance(key, tuple):
+            return self._rows(key)
+        rows, columns = key
+        if isinstance(rows, slice):
+            if rows != slice(None):
+                return self._rows(rows)[:, columns]
+            return self._columns(columns)
+        if isinstance(columns, slice):
+            return self._rows(rows)[..., columns]
+        return self._entries(rows, columns)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """All labels, if they are not too many."""
+        written = self._rows(slice(None))
+        return written if dtype is None else written.astype(dtype)
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("sparse labels are not compared as a whole: count them, or look at some rows")
+
+    def take(self, rows: Sequence[int] | Indices | npt.NDArray[np.integer]) -> "SparseLabels":
+        """The labels of some rows, in the order given, in compressed rows too."""
+        index = np.asarray(rows, dtype=np.intp)
+        if len(index) == len(self) and np.array_equal(index, np.arange(len(self))):
+            return self
+        counts = self.starts[index + 1] - self.starts[index]
+        starts = np.zeros(len(index) + 1, np.int64)
+        np.cumsum(counts, out=starts[1:])
+        columns, known = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.int8)
+        for first, last in _row_spans(starts):  # positions take more room than what is at them
+            at = _spans(self.starts[index[first:last]], counts[first:last])
+            columns[starts[first] : starts[last]] = self.columns[at]
+            known[starts[first] : starts[last]] = self.known[at]
+        return SparseLabels(starts, columns, known, self.shape[1])
+
+    def with_entries(
+        self, rows: Sequence[int], columns: Sequence[int], values: Sequence[int]
+    ) -> "SparseLabels":
+        """A copy in which some labels (n,), each named once, have other values."""
+        at = np.asarray(rows, np.int64), np.asarray(columns, np.int64), np.asarray(values, np.int8)
+        keep = np.ones(len(self.known), dtype=np.bool_)
+        found, there = self._places(at[0], at[1])
+        keep[found[there]] = False
+        added = at[2] != UNKNOWN
+        order = np.lexsort((at[1][added], at[0][added]))
+        new_rows, new_columns, new_values = (part[added][order] for part in at)
+        kept = np.concatenate([[0], np.cumsum(keep)])  # known labels that stay, before each place
+        where = np.empty(len(new_rows), np.int64)
+        for number, (row, column) in enumerate(zip(new_rows.tolist(), new_columns.tolist(), strict=True)):
+            first, last = int(self.starts[row]), int(self.starts[row + 1])
+            where[number] = kept[first + int(np.searchsorted(self.columns[first:last], column))]
+        starts = kept[self.starts]
+        starts[1:] += np.cumsum(np.bincount(new_rows, minlength=len(self)))
+        return SparseLabels(
+            starts,
+            np.insert(self.columns[keep], where, new_columns.astype(np.int32)),
+            np.insert(self.known[keep], where, new_values),
+            self.shape[1],
+        )
+
+    def rows_of(self, entries: slice) -> npt.NDArray[np.int64]:
+        """The rows of some of the known labels, which lie side by side."""
+        first = int(np.searchsorted(self.starts, entries.start, side="right")) - 1
+        last = int(np.searchsorted(self.starts, entries.stop, side="left"))
+        ends = np.clip(self.starts[first : last + 1], entries.start, entries.stop)
+        return np.repeat(np.arange(first, last), np.diff(ends))
+
+    def _rows(self, key: Any) -> Labels:
+        if isinstance(key, int | np.integer):
+            if not -len(self) <= key < len(self):
+                raise IndexError(f"row {key} is not among {len(self):,}")
+            row: Labels = self._written(np.asarray([key % len(self)]))[0]
+            return row
+        if isinstance(key, slice):
+            return self._written(np.arange(*key.indices(len(self))))
+        index = np.asarray(key)
+        if index.dtype == np.bool_:
+            index = np.flatnonzero(index)
+        flat = np.where(index < 0, index + len(self), index).reshape(-1).astype(np.intp)
+        return self._written(flat).reshape(*index.shape, self.shape[1])
+
+    def _written(self, rows: Indices) -> Labels:
+        self._refuse_large(len(rows) * self.shape[1])
+        written = np.full((len(rows), self.shape[1]), UNKNOWN, np.int8)
+        starts = self.starts[rows]
+        counts = self.starts[rows + 1] - starts
+        at = _spans(starts, counts)
+        written[np.repeat(np.arange(len(rows)), counts), self.columns[at]] = self.known[at]
+        return written
+
+    def _columns(self, key: Any) -> Labels:
+        """(N, l) The labels of a slice of classes, of several classes, or (N,) of one."""
+        if isinstance(key, int | np.integer):
+            column: Labels = self._columns(np.asarray([int(key) % self.shape[1]]))[:, 0]
+            return column
+        wanted = np.arange(self.shape[1])[key]
+        self._refuse_large(len(self) * len(wanted))
+        place = np.full(self.shape[1], -1, np.int32)
+        place[wanted] = np.arange(len(wanted))
+        written = np.full((len(self), len(wanted)), UNKNOWN, np.int8)
+        for entries in entry_spans(self):
+            places = place[self.columns[entries]]
+            here = np.flatnonzero(places >= 0)
+            written[self.rows_of(entries)[here], places[here]] = self.known[entries][here]
+        # A class that is asked for twice is written once.
+        return written if len(np.unique(wanted)) == len(wanted) else written[:, place[wanted]]
+
+    def _entries(self, rows: Any, columns: Any) -> Any:
+        wanted = np.broadcast_arrays(np.asarray(rows), np.asarray(columns))
+        at, there = self._places(wanted[0].reshape(-1), wanted[1].reshape(-1))
+        found = np.full(len(at), UNKNOWN, np.int8)
+        found[there] = self.known[at[there]]
+        return found.reshape(wanted[0].shape)[()]
+
+    def _places(
+        self, rows: npt.NDArray[np.integer], columns: npt.NDArray[np.integer]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """Where the labels at ``rows`` and ``columns`` (n,) are, and whether they are: by bisection."""
+        rows = np.where(rows < 0, rows + len(self), rows)
+        columns = np.where(columns < 0, columns + self.shape[1], columns)
+        low, end = self.starts[rows], self.starts[rows + 1]
+        high = end.copy()
+        while (open_ := low < high).any():
+            middle = (low + high) // 2
+            before = np.zeros(len(low), dtype=np.bool_)
+            before[open_] = self.columns[middle[open_]] < columns[open_]
+            low = np.where(open_ & before, middle + 1, low)
+            high = np.where(open_ & ~before, middle, high)
+        there = low < end
+        there[there] = self.columns[low[there]] == columns[there]
+        return low, there
+
+    def _refuse_large(self, size: int) -> None:
+        if size > LARGEST_ARRAY:
+            raise ResourceError(
+                f"{self.shape[0]:,} images and {self.shape[1]:,} classes are kept as the "
+                f"{len(self.known):,} labels that are known, and this needs an array of them all "
+                f"({size / 1e9:,.0f} GB, at most {LARGEST_ARRAY / 1e9:.0f})",
+                "take fewer images or classes",
+                what="labels",
+                value=size,
+                allowed=LARGEST_ARRAY,
+            )
+
+
+LabelMatrix = Labels | SparseLabels
+"""Labels (N, L): all of them, or those that are known."""
+
+
+def compact(labels: LabelMatrix) -> LabelMatrix:
+    """The same labels in the form that suits them: compressed rows where that is much smaller."""
+    rows, classes = labels.shape
+    if isinstance(labels, SparseLabels):
+        return labels if _is_sparse(labels.shape, len(labels.known)) else labels[:]
+    if rows * classes < SPARSE_FROM:
+        return labels
+    return SparseLabels.of_array(labels) if _is_sparse((rows, classes), count_known(labels)) else labels
+
+
+def _is_sparse(shape: tuple[int, ...], known: int) -> bool:
+    size = shape[0] * shape[1]
+    return size >= SPARSE_FROM and SMALLER * (5 * known + 8 * shape[0]) <= size
+
+
+def array_of(labels: LabelMatrix) -> Labels:
+    """(N, L) All labels as an array; an error with its size where that is too large."""
+    return labels[:] if isinstance(labels, SparseLabels) else np.asarray(labels)
+
+
+def take_rows(labels: LabelMatrix, rows: Indices) -> LabelMatrix:
+    """Some rows, in the form that the labels have."""
+    return labels.take(rows) if isinstance(labels, SparseLabels) else labels[rows]
+
+
+def all_unknown(shape: tuple[int, int]) -> LabelMatrix:
+    """Labels of which none is known."""
+    nothing = np.empty(0, np.int64)
+    return compact(SparseLabels.of_entries(nothing, nothing, nothing, shape))
+
+
+def count_per_class(labels: LabelMatrix, value: int = POSITIVE) -> npt.NDArray[np.int64]:
+    """(L,) How many images have this value, per class."""
+    if not isinstance(labels, SparseLabels):
+        sums = np.zeros(labels.shape[1], np.int64)
+        for part in row_blocks(*labels.shape):
+            sums += np.count_nonzero(labels[part] == value, axis=0)
+        return sums
+    counts = np.zeros(labels.shape[1], np.int64)
+    for entries in entry_spans(labels):
+        columns = labels.columns[entries]
+        chosen = columns if value == UNKNOWN else columns[labels.known[entries] == value]
+        counts += np.bincount(chosen, minlength=labels.shape[1])
+    return len(labels) - counts if value == UNKNOWN else counts
+
+
+def count_per_image(labels: LabelMatrix, value: int = POSITIVE) -> npt.NDArray[np.int64]:
+    """(N,) How many classes have this value, per image."""
+    if not isinstance(labels, SparseLabels):
+        return np.asarray(np.sum(labels == value, axis=1, dtype=np.int64))
+    known = np.diff(labels.starts)
+    if value == UNKNOWN:
+        return np.asarray(labels.shape[1] - known)
+    here = np.zeros(len(labels), np.int64)
+    for entries in entry_spans(labels):
+        rows = labels.rows_of(entries)[labels.known[entries] == value]
+        if len(rows):
+            first = int(rows[0])
+            counts = np.bincount(rows - first)
+            here[first : first + len(counts)] += counts
+    return here
+
+
+def count_known(labels: LabelMatrix) -> int:
+    """How many labels are known."""
+    if isinstance(labels, SparseLabels):
+        return len(labels.known)
+    return sum(int(np.count_nonzero(labels[part] != UNKNOWN)) for part in row_blocks(*labels.shape))
+
+
+def has_value(labels: LabelMatrix, value: int) -> bool:
+    """Whether a label has this value."""
+    if not isinstance(labels, SparseLabels):
+        return any(bool((labels[part] == value).any()) for part in row_blocks(*labels.shape))
+    return count_known(labels) < labels.size if value == UNKNOWN else bool((labels.known == value).any())
+
+
+def known_entries(
+    labels: LabelMatrix,
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.integer], Labels]]:
+    """Rows, classes and values of the known labels, by row and class, a bounded number at a time."""
+    if isinstance(labels, SparseLabels):
+        for entries in entry_spans(labels):
+            yield labels.rows_of(entries), labels.columns[entries], labels.known[entries]
+    else:
+        for part in row_blocks(*labels.shape):
+            block = np.asarray(labels[part])
+            rows, columns = np.nonzero(block != UNKNOWN)
+            yield rows + part.start, columns, block[rows, columns]
+
+
+def positives_of(labels: LabelMatrix) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Rows and classes of all positives, by row and class."""
+    rows, columns = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for some_rows, some_columns, values in known_entries(labels):
+        positive = values == POSITIVE
+        rows.append(some_rows[positive])
+        columns.append(some_columns[positive].astype(np.int64))
+    return np.concatenate(rows), np.concatenate(columns)
+
+
+def same_labels(first: LabelMatrix, second: LabelMatrix) -> bool:
+    """Whether two matrices have the same labels, in whatever form."""
+    if first.shape != second.shape:
+        return False
+    if isinstance(first, SparseLabels) and isinstance(second, SparseLabels):
+        pairs = ((getattr(first, name), getattr(second, name)) for name in ("starts", "columns", "known"))
+        return all(np.array_equal(*pair) for pair in pairs)
+    return all(np.array_equal(first[part], second[part]) for part in row_blocks(*first.shape))
+
+
+def entry_spans(labels: SparseLabels) -> Iterator[slice]:
+    """The known labels, a bounded number at a time."""
+    for start in range(0, len(labels.known), KNOWN_BLOCK):
+        yield slice(start, min(start + KNOWN_BLOCK, len(labels.known)))
+
+
+def _row_spans(starts: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Beginnings and ends of blocks of rows with a bounded number of known labels, at least one row each."""
+    first, count = 0, len(starts) - 1
+    while first < count:
+        last = int(np.searchsorted(starts, starts[first] + KNOWN_BLOCK, side="right")) - 1
+        last = min(max(last, first + 1), count)
+        yield first, last
+        first = last
+
+
+def _spans(firsts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The ranges that begin at ``firsts`` and have ``counts`` numbers each, concatenated."""
+    ends = np.cumsum(counts)
+    return np.asarray(np.repeat(firsts - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0))
+
+
+@dataclass(frozen=True, eq=False, init=False)
 class LabelTable:
     """Labels of N images for L classes; an image's row number is its key everywhere else.
 
     ``ids`` are the images' names (unique), ``classes`` the class names (unique), ``values`` is
-    (N, L) int8 with POSITIVE, NEGATIVE and UNKNOWN and nothing else. Arrays may be memory-mapped.
+    (N, L) int8 with POSITIVE, NEGATIVE and UNKNOWN and nothing else. Arrays may be memory-mapped. Where few
+    labels are known they may be kept in compressed rows: ``matrix`` is what is kept, ``values`` always an
+    array.
     """
 
     ids: Texts
     classes: tuple[str, ...]
-    values: Labels
-    check: InitVar[bool] = True
+    matrix: LabelMatrix
 
-    def __post_init__(self, check: bool) -> None:
-        if not check:  # prepared data was checked when it was written, and may be too large to read now
-            return
-        object.__setattr__(self, "ids", np.asarray(self.ids, dtype=np.str_))
-        object.__setattr__(self, "classes", tuple(self.classes))
-        object.__setattr__(self, "values", as_labels(self.values))
+    def __init__(self, ids: Texts, classes: tuple[str, ...], values: LabelMatrix, check: bool = True) -> None:
+        if check:  # prepared data was checked when it was written, and may be too large to read now
+            ids, classes = np.asarray(ids, dtype=np.str_), tuple(classes)
+            values = values if isinstance(values, SparseLabels) else as_labels(values)
+        object.__setattr__(self, "ids", ids)
+        object.__setattr__(self, "classes", classes)
+        object.__setattr__(self, "matrix", values)
+        if check:
+            self._check()
+
+    def _check(self) -> None:
         shape = (len(self.ids), len(self.classes))
-        if self.values.shape != shape:
+        if self.matrix.shape != shape:
             raise DataError(
                 f"labels of {shape[0]:,} images and {shape[1]:,} classes must have shape {shape}, "
-                f"not {self.values.shape}"
+                f"not {self.matrix.shape}"
             )
         refuse_half_characters(self.classes)
         refuse_duplicates("image", self.ids)
         refuse_duplicates("class", np.asarray(self.classes, dtype=np.str_))
 
+    def with_values(self, values: LabelMatrix, check: bool = True) -> "LabelTable":
+        """A table of the same images and classes with other labels."""
+        return LabelTable(self.ids, self.classes, values, check)
+
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def sparse(self) -> bool:
+        """Whether only the known labels are kept."""
+        return isinstance(self.matrix, SparseLabels)
+
+    @property
+    def values(self) -> Labels:
+        """(N, L) All labels; an error with its size where that is too large an array."""
+        return array_of(self.matrix)
+
     def counts(self, value: int = POSITIVE) -> npt.NDArray[np.int64]:
         """(L,) How many images have this value, per class."""
-        return np.asarray(np.sum(self.values == value, axis=0, dtype=np.int64))
+        return count_per_class(self.matrix, value)
 
     def per_image(self, value: int = POSITIVE) -> npt.NDArray[np.int64]:
         """(N,) How many classes have this value, per image."""
-        return np.asarray(np.sum(self.values == value, axis=1, dtype=np.int64))
+        return count_per_image(self.matrix, value)
+
+    def has(self, value: int) -> bool:
+        """Whether a label has this value."""
+        return has_value(self.matrix, value)
+
+    @property
+    def known(self) -> int:
+        """How many labels are known."""
+        return count_known(self.matrix)
 
     @property
     def complete(self) -> bool:
         """Whether every label of every image is known."""
-        return not bool((self.values == UNKNOWN).any())
+        return not has_value(self.matrix, UNKNOWN)
 
     def take(self, rows: Sequence[int] | Indices) -> "LabelTable":
         """The table of some rows, in the order given."""
         index = np.asarray(rows, dtype=np.intp)
-        return LabelTable(self.ids[index], self.classes, self.values[index])
+        return LabelTable(self.ids[index], self.classes, take_rows(self.matrix, index))
 
 
 def as_labels(values: Any) -> Labels:
@@ -99,10 +540,26 @@ def refuse_half_characters(classes: Sequence[str]) -> None:
 
 def refuse_duplicates(kind: str, names: Texts) -> None:
     """Raise if a name occurs twice, naming those that do."""
-    unique, counts = np.unique(names, return_counts=True)
-    if len(unique) != len(names):
-        twice = unique[counts > 1]
+    unique, counts = np.unique(_alike(names), return_counts=True)
+    twice = unique[counts > 1]
+    if len(twice):
         raise DataError(f"every {kind} must be named once; these occur more often: {listing(twice)}")
+
+
+def _alike(names: Texts) -> Texts:
+    """The names whose hash others have too, if there are many: sorting names takes more room than they do."""
+    if len(names) < MANY_NAMES or not names.itemsize:
+        return names
+    hashes = np.empty(len(names), np.uint64)
+    for start in range(0, len(names), MANY_NAMES):
+        letters = np.ascontiguousarray(names[start : start + MANY_NAMES]).view(np.uint32)
+        some = np.zeros(len(letters) // (names.itemsize // 4), np.uint64)
+        for column in letters.reshape(len(some), -1).T:
+            some = (some ^ column) * HASH_FACTOR
+            some ^= some >> np.uint64(29)
+        hashes[start : start + MANY_NAMES] = some
+    ordered = np.sort(hashes)
+    return names[np.isin(hashes, ordered[1:][ordered[1:] == ordered[:-1]])]
 
 
 def _odd_one(array: npt.NDArray[Any]) -> str:
@@ -112,28 +569,49 @@ def _odd_one(array: npt.NDArray[Any]) -> str:
     return repr(odd[0].item() if hasattr(odd[0], "item") else odd[0])
 
 
-def labels_of(given: object) -> Labels:
-    """(N, L) int8 labels from whatever holds them."""
+def label_matrix_of(given: object) -> LabelMatrix:
+    """(N, L) int8 labels from whatever holds them, in compressed rows where that suits them."""
     if isinstance(given, LabelTable):
-        return np.asarray(given.values)
+        return given.matrix
+    if isinstance(given, SparseLabels):
+        return given
     if hasattr(given, "tocoo"):  # a SciPy sparse matrix, or array
         entries = given.tocoo()
-        values = np.full(entries.shape, UNKNOWN, dtype=np.float64)
-        values[entries.row, entries.col] = entries.data
-    elif hasattr(given, "detach"):  # a tensor
+        _refuse_shape(entries.shape)
+        rows, columns = (np.asarray(part) for part in (entries.row, entries.col))
+        data = entries.data.astype(np.int8) if entries.data.dtype == bool else entries.data  # stored is known
+        values = _as_codes(data, lambda at: (int(rows[at[0]]), int(columns[at[0]])))
+        return compact(SparseLabels.of_entries(rows, columns, values, entries.shape))
+    if hasattr(given, "detach"):  # a tensor
         values = given.detach().cpu().numpy()
     else:
         values = given.to_numpy() if hasattr(given, "to_numpy") else np.asarray(given)
         if values.dtype == object and hasattr(given, "isna"):  # pandas' NA is no number
             values = np.where(given.isna(), np.nan, values)
-    if values.ndim != 2 or 0 in values.shape:
-        raise DataError(f"labels must be (N, L), with at least one of each, not of shape {values.shape}")
+    _refuse_shape(values.shape)
+    return _as_codes(values, lambda at: (int(at[0]), int(at[1])))
+
+
+def labels_of(given: object) -> Labels:
+    """(N, L) int8 labels as an array, from whatever holds them."""
+    return array_of(label_matrix_of(given))
+
+
+def _refuse_shape(shape: tuple[int, ...]) -> None:
+    if len(shape) != 2 or 0 in shape:
+        raise DataError(f"labels must be (N, L), with at least one of each, not of shape {shape}")
+
+
+def _as_codes(values: npt.NDArray[Any], place: Callable[[tuple[np.intp, ...]], tuple[int, int]]) -> Labels:
+    """Labels as int8 from numbers with NaN for unknown; ``place`` tells the row and class of an entry."""
     if values.dtype == bool:
         raise DataError(
             "labels are booleans, which say nothing of what is unknown",
             "give 1, 0 and -1 (or NaN), as numpy.where(positive, 1, -1)",
             what="labels",
         )
+    if not values.size:
+        return values.astype(np.int8)
     if values.dtype.kind in "iu" and values.min() >= UNKNOWN and values.max() <= POSITIVE:
         return np.asarray(values.astype(np.int8))  # a million images are not copied as floats
     try:
@@ -143,12 +621,13 @@ def labels_of(given: object) -> Labels:
     numbers[np.isnan(numbers)] = UNKNOWN
     strange = ~np.isin(numbers, (POSITIVE, NEGATIVE, UNKNOWN))
     if strange.any():
-        row, column = (int(one[0]) for one in np.nonzero(strange))
+        first = tuple(one[0] for one in np.nonzero(strange))
+        row, column = place(first)
         raise DataError(
             f"labels must be 1, 0, and -1 or NaN for unknown, but row {row}, column {column} has "
-            f"{numbers[row, column]:g}",
+            f"{numbers[first]:g}",
             what="labels",
             where=(row, column),
-            value=float(numbers[row, column]),
+            value=float(numbers[first]),
         )
     return numbers.astype(np.int8)

@@ -4,7 +4,11 @@ Both kinds of loader give ``Batch``es, so that the training loop need not know w
 known by their row in the split, their index in the field's words.
 """
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -13,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from sparselabel.config import CORES
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.transforms import RandAugment, View, change_colors, draw, render
 from sparselabel.data.view_geometry import ViewGeometry
@@ -66,6 +71,49 @@ class Loader(Protocol):
         """The batches of these rows, as seen in this epoch."""
 
 
+CPU = torch.device("cpu")
+MOST_WORKERS = 8
+PIECES = 4  # of a batch for each thread, as images take different times
+
+
+def worker_processes(asked: int | None, device: torch.device) -> int:
+    """How many processes load images for a model on this device: those asked for, or what suits it.
+
+    On a CPU, processes and the network's threads would fight for the cores: threads of this process load a
+    batch (``in_threads``), and then the network has all cores. Beside a GPU the cores are free. Where
+    processes do not begin as a copy of this one, they take seconds to begin: threads load there too.
+    """
+    if asked is not None:
+        return asked
+    return min(MOST_WORKERS, CORES) if device.type != "cpu" and sys.platform == "linux" else 0
+
+
+def in_threads(work: Callable[[int], None], count: int) -> None:
+    """Call ``work`` with 0 to ``count`` - 1, on as many threads as torch has in this process.
+
+    Images are decoded and resized without Python's lock. Of several errors the first one's is raised.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1 or count == 1:
+        for number in range(count):
+            work(number)
+        return
+    size = max(1, count // (threads * PIECES))
+
+    def piece(first: int) -> None:
+        for number in range(first, min(first + size, count)):
+            work(number)
+
+    for _ in _threads(os.getpid(), threads).map(piece, range(0, count, size)):
+        pass  # an error is raised here
+
+
+@cache
+def _threads(process: int, count: int) -> ThreadPoolExecutor:
+    """The threads of a process; one that is a copy of another has none of its threads."""
+    return ThreadPoolExecutor(count, thread_name_prefix=f"decode-{process}")
+
+
 RowCheck = Callable[[Rows, npt.NDArray[np.floating]], None]
 """Raises unless rows that were read from a file are those that were written."""
 
@@ -106,11 +154,13 @@ class ImageLoader:
     views
         Views per image.
     workers
-        Worker processes; 0 renders in this one.
+        Worker processes; 0 renders in this one, None takes what suits the device (``worker_processes``).
     strong_views
         How many of the views, the last ones, have their colors changed as well (FixMatch).
     augment
         RandAugment and cutout of the strong views; of all views if none is strong.
+    device
+        Where batches will go.
     """
 
     def __init__(
@@ -119,19 +169,20 @@ class ImageLoader:
         view: View,
         seed: int = 0,
         views: int = 1,
-        workers: int = 0,
+        workers: int | None = 0,
         strong_views: int = 0,
         augment: RandAugment | None = None,
+        device: torch.device = CPU,
     ) -> None:
+        processes = worker_processes(workers, device)
         self._sampler = _EpochRows()
         self._loader: DataLoader[Any] = DataLoader(
             _Views(split, view, seed, views, strong_views, augment),
             batch_sampler=self._sampler,
             collate_fn=_as_is,
-            num_workers=workers,
-            persistent_workers=workers > 0,
-            # Forking is fast, and safe: nothing in the dataset has touched a GPU's memory.
-            multiprocessing_context="fork" if workers else None,
+            num_workers=processes,
+            persistent_workers=processes > 0,
+            pin_memory=device.type == "cuda",
         )
 
     def __call__(self, batches: Sequence[Rows], epoch: int) -> Iterator[Batch]:
@@ -174,7 +225,7 @@ class _Views(Dataset[Any]):
         strong_views: int,
         augment: RandAugment | None,
     ) -> None:
-        self.split = split
+        self.split = split.without_labels()
         self.view = view
         self.seed = seed
         self.views = views
@@ -198,7 +249,10 @@ class _Views(Dataset[Any]):
         # Left, top, width, height and flip, and with cutout also the covered rectangle.
         columns = 9 if self.augment is not None and self.augment.cutout else 5
         geometries: npt.NDArray[np.float32] = np.zeros((len(rows), self.views, columns), np.float32)
-        for position, row in enumerate(np.maximum(rows, 0).tolist()):  # padding shows the first image
+        shown = np.maximum(rows, 0).tolist()  # padding shows the first image
+
+        def load(position: int) -> None:
+            row = shown[position]
             image = self.split.image(row, self.view.at_least, check=bool(self._unseen[row]))
             self._unseen[row] = False
             for number in range(self.views):
@@ -214,6 +268,12 @@ class _Views(Dataset[Any]):
                     geometries[position, number, 5:] = cutout[: columns - 5]
                 geometries[position, number, :5] = geometry
                 pixels[position, number] = rendered
+
+        if self.split.images is None:
+            in_threads(load, len(shown))
+        else:  # somebody's data set may not bear threads
+            for position in range(len(shown)):
+                load(position)
         return torch.from_numpy(rows), torch.from_numpy(pixels), torch.from_numpy(geometries)
 
 

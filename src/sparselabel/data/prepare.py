@@ -6,7 +6,6 @@ Every image is decoded once here, so that a broken one is noticed now and not af
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from inspect import signature
 from pathlib import Path
@@ -20,11 +19,19 @@ from sparselabel.data.annotation_budget import annotate, buys_nothing, refuse_bu
 from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.decode import digest_of, load
 from sparselabel.data.external_scores import ScoreReport, apply_scores
-from sparselabel.data.labels import POSITIVE, Labels, LabelTable
+from sparselabel.data.labels import (
+    POSITIVE,
+    LabelMatrix,
+    LabelTable,
+    Texts,
+    compact,
+    count_per_class,
+)
+from sparselabel.data.parallel import in_parallel
 from sparselabel.data.readers import READERS
 from sparselabel.data.readers import reader as reader_of
 from sparselabel.data.readers.raw_dataset import SPLITS, RawDataset, RawSplit
-from sparselabel.data.sparsify import refuse_incomplete, sparsify, split_rows, subset_rows
+from sparselabel.data.sparsify import refuse_incomplete, sparsify, split_rows, stratified_rows, subset_rows
 from sparselabel.data.split_writer import (
     ObservedSplit,
     refuse_absent,
@@ -33,25 +40,39 @@ from sparselabel.data.split_writer import (
     seen_spatial_labels,
     write_splits,
 )
+from sparselabel.data.stored_images import StoredImages, are_stored, scan
 from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing, nearest, param
 from sparselabel.files import TemporaryFolder
 from sparselabel.locks import locked
 from sparselabel.progress import progress_bar, status_console
 
+FEWEST_TO_JUDGE = 20
+"""Training images from which on it is no accident that all of them show a class."""
+BLOCK = 256  # images that a process reads at a time
 Report = Callable[[int], None]
 """Called with the number of images that were checked since the last call."""
 
 
 def prepare(
-    source: RawDataset, out: Path, how: Preparation, *, force: bool = False, report: Report | None = None
+    source: RawDataset,
+    out: Path,
+    how: Preparation,
+    *,
+    force: bool = False,
+    report: Report | None = None,
+    cluster: str | None = None,
 ) -> Dataset:
-    """Check, sparsify, split and write; returns the data opened."""
+    """Check, sparsify, split and write; returns the data opened.
+
+    Images are read by processes of this machine, or by the nodes of the Ray cluster at the address
+    ``cluster``.
+    """
     with locked(out):
-        return _prepare_locked(source, out, how, force, report)
+        return _prepare_locked(source, out, how, force, report, cluster)
 
 
 def _prepare_locked(
-    source: RawDataset, out: Path, how: Preparation, force: bool, report: Report | None
+    source: RawDataset, out: Path, how: Preparation, force: bool, report: Report | None, cluster: str | None
 ) -> Dataset:
     refuse_taken(out, force)
     refuse_in_the_way(source, out, how)
@@ -63,20 +84,23 @@ def _prepare_locked(
     refuse_absent(source)
     _refuse_to_hide(source, how)
     if how.scores is not None:  # their errors are raised before all images are decoded
-        _with_scores(source.splits["train"], source.splits["train"].labels.values, how)
-    decoded = leave_out_broken(source, how.skip_broken, report)
+        _with_scores(source.splits["train"], source.splits["train"].labels.matrix, how)
+    decoded = leave_out_broken(source, how.skip_broken, report, cluster)
     splits: dict[str, ObservedSplit] = {}
     frequency = decoded["train"][0].labels.counts()
     for name, (split, digests) in decoded.items():
         # A test split always sees all that is known: labels are hidden from training and validation.
-        observed = split.labels.values if name == "test" else _observed(split, how, frequency)
+        observed = split.labels.matrix if name == "test" else compact(_observed(split, how, frequency))
         splits[name] = ObservedSplit(
-            split, observed, digests, seen_spatial_labels(split.labels.values, observed, split.spatial_labels)
+            split, observed, digests, seen_spatial_labels(split.labels.matrix, observed, split.spatial_labels)
         )
     _refuse_empty(splits)
     if "val" not in splits and how.validation > 0:
         count = len(splits["train"].split.labels)
-        train_rows, val_rows = split_rows(count, how.validation)
+        if source.own and how.sparsify == "none":
+            train_rows, val_rows = stratified_rows(splits["train"].observed, how.validation)
+        else:  # the published validation split, row by row
+            train_rows, val_rows = split_rows(count, how.validation)
         if not len(train_rows) or not len(val_rows):
             raise DataError(
                 f"a validation share of {how.validation} of {counted(count, 'image')} leaves none for "
@@ -90,7 +114,7 @@ def _prepare_locked(
     splits |= _subsets(splits, how)
     if "val" in splits and how.validation_labels == "full":
         held_out = splits["val"].split
-        splits["val"] = replace(splits["val"], observed=held_out.labels.values, seen=held_out.spatial_labels)
+        splits["val"] = replace(splits["val"], observed=held_out.labels.matrix, seen=held_out.spatial_labels)
     bought: dict[str, dict[str, Any]] = {}
     if how.sparsify == "budget":  # it is spent on the images that are trained on, once these are known
         of_observed = how.validation_labels == "observed" and "val" in splits
@@ -104,7 +128,7 @@ def _prepare_locked(
     if how.scores is not None:
         train = splits["train"]
         labels, scored = _with_scores(train.split, train.observed, how)
-        splits["train"] = replace(train, observed=labels)
+        splits["train"] = replace(train, observed=compact(labels))
     _warn_of_useless_classes(splits["train"])
     more: dict[str, Any] = {} if scored is None else {"scored": scored.description()}
     write_splits(source, splits, out, how, more | ({"bought": bought} if bought else {}))
@@ -119,17 +143,26 @@ def prepare_files(
 ) -> Dataset:
     """Read files with one of the readers and prepare them, in ``out`` or in a temporary folder.
 
-    ``options`` are those of the reader and the fields of ``Preparation``.
+    ``options`` are those of the reader and the fields of ``Preparation``; and ``cluster``, the address of a
+    Ray cluster that reads the images, and ``column``, of tables with images inside.
     """
     if reader not in READERS:
         problem = f"there is no reader {reader!r}"
         raise ConfigError(problem, nearest(reader, READERS), what="reader", value=reader)
     read = reader_of(reader)
+    column, cluster = options.pop("column", None), options.pop("cluster", None)
     own = [name for name, one in signature(read).parameters.items() if one.kind is one.KEYWORD_ONLY]
     how = {name: value for name, value in options.items() if name not in own}
     given = {name: _as_path(value) for name, value in options.items() if name in own}
     preparation = preparation_of(how, own)
-    return _prepared(lambda _: read(Path(source), **given), preparation, out, force)
+
+    def read_all(_: Path) -> RawDataset:
+        if are_stored(options.get("images")):
+            with progress_bar(status_console(), None, "reading images") as bar:
+                given["images"] = scan([options["images"]], column, cluster=cluster, report=bar.advance)
+        return read(Path(source), **given)
+
+    return _prepared(read_all, preparation, out, force, cluster)
 
 
 def prepare_objects(read: Callable[[Path], RawDataset], **options: Any) -> Dataset:
@@ -152,7 +185,11 @@ def _as_path(value: Any) -> Any:
 
 
 def _prepared(
-    read: Callable[[Path], RawDataset], how: Preparation, out: str | Path | None, force: bool
+    read: Callable[[Path], RawDataset],
+    how: Preparation,
+    out: str | Path | None,
+    force: bool,
+    cluster: str | None = None,
 ) -> Dataset:
     temporary = TemporaryFolder() if out is None else None
     folder = temporary.path if temporary is not None else Path(out or "")
@@ -161,22 +198,24 @@ def _prepared(
     everything = sum(len(split.labels) for split in source.splits.values())
     in_memory = source.splits["train"].images is not None if "train" in source.splits else False
     with progress_bar(status_console(quiet=in_memory), everything, "checking images") as bar:
-        data = prepare(source, folder, how, force=force, report=bar.advance)
+        data = prepare(source, folder, how, force=force, report=bar.advance, cluster=cluster)
     return replace(data, temporary=temporary)
 
 
-def _with_scores(split: RawSplit, observed: Labels, how: Preparation) -> tuple[Labels, ScoreReport]:
+def _with_scores(split: RawSplit, observed: LabelMatrix, how: Preparation) -> tuple[LabelMatrix, ScoreReport]:
     table = LabelTable(split.labels.ids, split.labels.classes, observed, check=False)
     file = Path(how.scores or "")
     return apply_scores(file, table, split.paths, how.score_positive, how.score_negative)
 
 
-def _observed(split: RawSplit, how: Preparation, frequency: npt.NDArray[np.int64]) -> Labels:
+def _observed(split: RawSplit, how: Preparation, frequency: npt.NDArray[np.int64]) -> LabelMatrix:
     """What training and validation may see: published observed labels, or what ``sparsify`` leaves."""
     if split.observed is not None:
         return split.observed
-    if how.sparsify == "budget":  # spent later, when it is known which images are trained on
-        return split.labels.values
+    if how.sparsify in ("none", "budget"):  # that is spent later, on the images that are trained on
+        return split.labels.matrix
+    # Complete labels, as these must be, are no fewer than those of an array.
+    refuse_incomplete(split.labels.matrix)
     return sparsify(split.labels.values, how, split.spatial_labels, frequency)
 
 
@@ -194,7 +233,7 @@ def _refuse_to_hide(source: RawDataset, how: Preparation) -> None:
                 f"leave {param('sparsify')} out",
                 f"leave the list ({param('labels')}) out",
             )
-        refuse_incomplete(split.labels.values)
+        refuse_incomplete(split.labels.matrix)
         if how.sparsify == "budget" and (name == "train" or how.validation_labels == "observed"):
             refuse_budget(name, split, how)
     if how.sparsify == "budget":
@@ -202,7 +241,7 @@ def _refuse_to_hide(source: RawDataset, how: Preparation) -> None:
 
 
 def leave_out_broken(
-    source: RawDataset, skip: bool, report: Report | None = None
+    source: RawDataset, skip: bool, report: Report | None = None, cluster: str | None = None
 ) -> dict[str, tuple[RawSplit, npt.NDArray[np.uint64]]]:
     """The splits without images that cannot be decoded, and digests of the files of the others.
 
@@ -214,7 +253,7 @@ def leave_out_broken(
     for name, split in source.splits.items():
         digests = np.zeros(len(split.labels), dtype=np.uint64)
         good = np.ones(len(split.labels), dtype=bool)
-        for row, result in enumerate(_checked(source.root, name, split)):
+        for row, result in enumerate(_checked(source.root, name, split, cluster)):
             if isinstance(result, DataError):
                 good[row] = False
                 broken.append(str(result))
@@ -235,16 +274,46 @@ def leave_out_broken(
     return decoded
 
 
-def _checked(root: Path, name: str, split: RawSplit) -> Iterator[int | DataError]:
+def _checked(root: Path, name: str, split: RawSplit, cluster: str | None) -> Iterator[int | DataError]:
     """For each image in turn a digest of its bytes, or the error that decoding it gave.
 
     Images in memory are looked at when they are used, as going through somebody's dataset may be slow. Their
-    digests tell them apart within the data and say nothing of other data.
+    digests tell them apart within the data and say nothing of other data. Those in shards were read already.
     """
+    if split.images is not None:
+        yield from ((SPLITS.index(name) << 60) + split.images.rows.astype(np.uint64)).tolist()
+        return
+    if split.stored is not None and split.stored.digests is not None:
+        for path, digest in zip(split.paths.tolist(), split.stored.digests.tolist(), strict=True):
+            problem = split.stored.problems.get(path)
+            yield digest if problem is None else DataError(problem, what=path)
+        return
+    blocks = (
+        (root, split.paths[start : start + BLOCK], _of_block(split, start))
+        for start in range(0, len(split.paths), BLOCK)
+    )
+    first = [] if split.stored is not None else [root / str(path) for path in split.paths[:1]]
+    for results in in_parallel(_check_block, blocks, cluster, first):
+        yield from results
 
-    def check(path: str) -> int | DataError:
+
+def _of_block(split: RawSplit, start: int) -> StoredImages | None:
+    if split.stored is None:
+        return None
+    return split.stored.take(np.arange(start, min(start + BLOCK, len(split.paths))))
+
+
+def _check_block(block: tuple[Path, Texts, StoredImages | None]) -> list[int | DataError]:
+    """Read and decode some images: their digests, or what is wrong."""
+    root, paths, stored = block
+
+    def check(row: int, path: str) -> int | DataError:
         file = root / path
         try:
+            if stored is not None:
+                content = stored.content(row)
+                load(stored.file(row), content=content)
+                return digest_of(content)
             load(file)
             return digest_of(file.read_bytes())
         except DataError as error:
@@ -252,13 +321,7 @@ def _checked(root: Path, name: str, split: RawSplit) -> Iterator[int | DataError
         except OSError as error:
             return DataError(f"{file}: {error}")
 
-    if split.images is not None:
-        yield from ((SPLITS.index(name) << 60) + split.images.rows.astype(np.uint64)).tolist()
-        return
-    # Decoding releases the interpreter lock, so threads are enough. Blocks keep the queue of results short.
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for start in range(0, len(split.paths), 1024):
-            yield from pool.map(check, split.paths[start : start + 1024].tolist())
+    return [check(row, path) for row, path in enumerate(paths.tolist())]
 
 
 def _subsets(splits: dict[str, ObservedSplit], how: Preparation) -> dict[str, ObservedSplit]:
@@ -293,9 +356,19 @@ def _refuse_empty(splits: dict[str, ObservedSplit]) -> None:
 
 
 def _warn_of_useless_classes(train: ObservedSplit) -> None:
-    never = ~(train.observed == POSITIVE).any(axis=0)
+    seen = count_per_class(train.observed, POSITIVE)
+    classes = np.asarray(train.split.labels.classes)
+    always = seen == len(train.split.labels)
+    if always.any() and len(train.split.labels) >= FEWEST_TO_JUDGE:
+        warnings.warn(
+            f"every training image is labeled {listing(classes[always])}: without images that do not show it "
+            "nothing can be learned, and a mAP of 100 says nothing",
+            DataWarning,
+            stacklevel=3,
+        )
+    never = seen == 0
     if never.any():
-        names = np.asarray(train.split.labels.classes)[never]
+        names = classes[never]
         warnings.warn(
             f"{never.sum()} of {len(never)} classes have no positive label in training and cannot be "
             f"learned: {listing(names)}",

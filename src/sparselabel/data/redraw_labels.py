@@ -15,8 +15,17 @@ import numpy as np
 
 from sparselabel.config import Sparsify, from_dict
 from sparselabel.data.annotation_budget import annotate, buys_nothing, refuse_budget, refuse_more_than_all
-from sparselabel.data.dataset import SPATIAL_LABEL_COLUMNS, Dataset, PreparedSplit
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, LabelTable
+from sparselabel.data.dataset import SPARSE_PARTS, SPATIAL_LABEL_COLUMNS, Dataset, PreparedSplit
+from sparselabel.data.labels import (
+    NEGATIVE,
+    POSITIVE,
+    UNKNOWN,
+    LabelMatrix,
+    Labels,
+    LabelTable,
+    SparseLabels,
+    compact,
+)
 from sparselabel.data.readers.raw_dataset import RawSplit
 from sparselabel.data.sparsify import Weights, sparsify
 from sparselabel.data.split_writer import seen_spatial_labels
@@ -116,7 +125,7 @@ def _refuse_to_redraw(data: Dataset, own: Sparsify, annotation: str) -> Sparsify
     """How to hide labels; raises where it is not known what was hidden, and where nothing is to be."""
     asked = "annotations" if annotation else "label_seeds"
     leave = f"leave {param(asked)} out"
-    unknown = int((data.train.truth.values == UNKNOWN).sum())
+    unknown = data.train.truth.matrix.size - data.train.truth.known
     if unknown:
         raise DataError(
             f"{param(asked)} draws labels anew from full ones, but {unknown:,} training labels of "
@@ -151,6 +160,7 @@ def _redrawn(
     """A split with other labels, and what was bought for it where they have a price."""
     truth, spatial_labels = split.truth.values, split.spatial_labels
     bought: dict[str, Any] | None = None
+    observed: LabelMatrix
     if how.sparsify == "budget":
         raw = RawSplit(split.truth, split.paths, spatial_labels, masks=split.masks)
         refuse_budget(split.name, raw, how)
@@ -162,24 +172,26 @@ def _redrawn(
         # Another stream for validation: it must not repeat that of training.
         seeded = replace(how, label_seed=(how.label_seed + number * 2**31) % 2**32)
         if how.sparsify == "per-class" and same_kind:
-            observed = _as_many(truth, split.observed.values, seeded.label_seed)
+            observed = _as_many(truth, split.observed, seeded.label_seed)
         else:
             observed = sparsify(truth, seeded, spatial_labels, frequency)
+        observed = compact(observed)
         seen = seen_spatial_labels(truth, observed, spatial_labels)
     digest = hashlib.blake2b(split.digest.encode(), digest_size=16)
-    for array in (observed, *(getattr(seen, column) for column in SPATIAL_LABEL_COLUMNS)):
+    parts = [getattr(observed, part) for part in SPARSE_PARTS] if isinstance(observed, SparseLabels) else []
+    for array in (*(parts or [observed]), *(getattr(seen, column) for column in SPATIAL_LABEL_COLUMNS)):
         digest.update(np.ascontiguousarray(array).tobytes())
     table = LabelTable(split.truth.ids, split.truth.classes, observed, check=False)
     return replace(split, observed=table, seen=seen, digest=digest.hexdigest()), bought
 
 
-def _as_many(truth: Labels, observed: Labels, seed: int) -> Labels:
+def _as_many(truth: Labels, observed: LabelTable, seed: int) -> Labels:
     """As many labels of each class as are observed now: some of those asked for may be in validation."""
+    counts = {value: observed.counts(value).tolist() for value in (POSITIVE, NEGATIVE)}
     random = np.random.default_rng(seed)
     redrawn = np.full_like(truth, UNKNOWN)
     for column in range(truth.shape[1]):
         for value in (POSITIVE, NEGATIVE):
-            count = int((observed[:, column] == value).sum())
             rows = random.permutation(np.flatnonzero(truth[:, column] == value))
-            redrawn[rows[:count], column] = value
+            redrawn[rows[: counts[value][column]], column] = value
     return redrawn

@@ -11,7 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.config import ALL, PAPER_SEED, SUBSET_SEED, Sparsify
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from sparselabel.data.labels import (
+    NEGATIVE,
+    POSITIVE,
+    UNKNOWN,
+    LabelMatrix,
+    Labels,
+    count_known,
+    positives_of,
+)
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import ConfigError, DataError, param
 
@@ -47,9 +55,9 @@ def sparsify(
             raise ConfigError("a budget buys points and boxes too: use sparselabel.data.annotation_budget")
 
 
-def refuse_incomplete(truth: Labels) -> None:
+def refuse_incomplete(truth: LabelMatrix) -> None:
     """Raise if there are unknown labels, of which nobody can say what to hide."""
-    hidden = np.count_nonzero(truth == UNKNOWN)
+    hidden = truth.size - count_known(truth)
     if hidden:
         raise DataError(
             f"{param('sparsify')} hides labels of complete data, but {hidden:,} labels are unknown already",
@@ -151,6 +159,65 @@ def split_rows(
     order = np.random.RandomState(seed).permutation(count)
     trained = count - held_out
     return np.sort(order[:trained]), np.sort(order[trained:])
+
+
+FREE, TRAINED, HELD_OUT = 0, 1, 2  # parts of ``stratified_rows``
+
+
+def stratified_rows(
+    labels: LabelMatrix, share: float, seed: int = PAPER_SEED
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Sorted rows of the training and of the validation split, with every class in both as far as it goes.
+
+    Sechidis et al. 2011, class by class from the rarest: validation gets its share of a class's positives,
+    rounded, and training the others, so that a class with one positive is learned. Rows without a positive
+    come last. There are as many validation rows as ``split_rows`` has, as long as no class is left without an
+    example for training.
+    """
+    count = len(labels)
+    held_out = round(share * count)
+    random = np.random.default_rng(seed)
+    order = random.permutation(count)
+    positions, classes = _shuffled_positives(labels, order)
+    rows = positions[np.lexsort((positions, classes))]  # class by class
+    positives = np.bincount(classes, minlength=labels.shape[1])
+    ends = np.cumsum(positives)
+    part = np.full(count, FREE, np.int8)
+    taken = 0
+    for column in np.argsort(positives, kind="stable").tolist():
+        showing = rows[ends[column] - positives[column] : ends[column]]
+        wanted = round(share * int(positives[column])) - np.count_nonzero(part[showing] == HELD_OUT)
+        open_ = showing[part[showing] == FREE]
+        chosen = open_[: max(0, min(wanted, held_out - taken))]
+        part[open_], part[chosen] = TRAINED, HELD_OUT
+        taken += len(chosen)
+    rest = np.flatnonzero(part == FREE)[: held_out - taken]
+    part[rest] = HELD_OUT
+    taken += len(rest)
+    left = np.bincount(classes[part[positions] != HELD_OUT], minlength=labels.shape[1])
+    first = np.searchsorted(positions, np.arange(count + 1))
+    spare = iter(np.flatnonzero(part == TRAINED).tolist())
+    while taken < held_out and (row := next(spare, None)) is not None:  # many classes of one or two positives
+        shown = classes[first[row] : first[row + 1]]
+        if (left[shown] > 1).all():
+            part[row] = HELD_OUT
+            left[shown] -= 1
+            taken += 1
+    if not taken:  # every class has one positive
+        return split_rows(count, share, seed)
+    return np.sort(order[part != HELD_OUT]), np.sort(order[part == HELD_OUT])
+
+
+def _shuffled_positives(
+    labels: LabelMatrix, order: npt.NDArray[np.intp]
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Where in the order the positives' images are, rising, and the positives' classes."""
+    place = np.empty(len(order), np.int32)
+    place[order] = np.arange(len(order), dtype=np.int32)
+    rows, classes = positives_of(labels)
+    positions = place[rows]
+    by_position = np.argsort(positions, kind="stable")
+    return positions[by_position], classes[by_position].astype(np.int32)
 
 
 def subset_rows(

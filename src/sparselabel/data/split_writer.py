@@ -12,10 +12,26 @@ import numpy.typing as npt
 
 from sparselabel.checksums import file_checksum, json_checksum
 from sparselabel.config import Preparation
-from sparselabel.data.dataset import FORMAT, MASK_COLUMNS, SPATIAL_LABEL_COLUMNS, Seen, hides_labels
-from sparselabel.data.labels import NEGATIVE, POSITIVE, Indices, Labels, LabelTable
+from sparselabel.data.dataset import (
+    COMPRESSED,
+    FORMAT,
+    MASK_COLUMNS,
+    SPARSE_PARTS,
+    SPATIAL_LABEL_COLUMNS,
+    Seen,
+    hides_labels,
+)
+from sparselabel.data.labels import (
+    NEGATIVE,
+    POSITIVE,
+    Indices,
+    LabelMatrix,
+    SparseLabels,
+    take_rows,
+)
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.spatial_labels import SpatialLabels
+from sparselabel.data.stored_images import STORED_COLUMNS
 from sparselabel.errors import DataError, RunError, counted, listing, param
 from sparselabel.files import named, require_folder_to_write
 from sparselabel.locks import LOCK
@@ -54,7 +70,7 @@ def _entries(out: Path) -> set[str]:
 
 def old_splits(out: Path) -> list[str]:
     """The splits of data prepared before, also when its index is lost or damaged."""
-    return sorted(file.parent.name for file in out.glob("*/observed.npy"))
+    return sorted({file.parent.name for file in out.glob("*/observed*.npy")})
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +78,7 @@ class ObservedSplit:
     """A split as read, with what training may see of its labels and spatial labels."""
 
     split: RawSplit
-    observed: Labels
+    observed: LabelMatrix
     digests: npt.NDArray[np.uint64]
     seen: SpatialLabels
 
@@ -70,10 +86,14 @@ class ObservedSplit:
         """The split of some rows, in the order given."""
         split = self.split.take(rows)
         seen = split.spatial_labels if self.seen is self.split.spatial_labels else self.seen.take(rows)
-        return ObservedSplit(split, self.observed[rows], self.digests[rows], seen)
+        same = self.observed is self.split.labels.matrix
+        observed = split.labels.matrix if same else take_rows(self.observed, rows)
+        return ObservedSplit(split, observed, self.digests[rows], seen)
 
 
-def seen_spatial_labels(truth: Labels, observed: Labels, spatial_labels: SpatialLabels) -> SpatialLabels:
+def seen_spatial_labels(
+    truth: LabelMatrix, observed: LabelMatrix, spatial_labels: SpatialLabels
+) -> SpatialLabels:
     """The spatial labels of observed positives; none where labels are hidden, which hides these too."""
     if hides_labels(truth, observed):
         return SpatialLabels.none()
@@ -85,7 +105,7 @@ def refuse_absent(source: RawDataset) -> None:
     """Raise if a point or box is of a class that its image's labels say is absent."""
     for name, split in source.splits.items():
         spatial_labels, labels = split.spatial_labels, split.labels
-        wrong = labels.values[spatial_labels.rows, spatial_labels.classes] == NEGATIVE
+        wrong = labels.matrix[spatial_labels.rows, spatial_labels.classes] == NEGATIVE
         if wrong.any():
             first = int(np.argmax(wrong))
             row, index = int(spatial_labels.rows[first]), int(spatial_labels.classes[first])
@@ -139,11 +159,15 @@ def _write_data(
         about[name] = {"images": len(observed.split.labels), "digest": digest, "checksums": checksums}
         about[name] |= {key: True for key in ("real", "masks") if getattr(observed.split, key) is not None}
         about[name]["seen"] = _which_seen(observed)
+        if sparse := [key for key, labels in _labels(observed).items() if isinstance(labels, SparseLabels)]:
+            about[name]["sparse"] = sparse
         if observed.split.images is not None:
             about[name]["in_memory"] = True
+        if observed.split.stored is not None:
+            about[name]["stored"] = True
     inside = source.root.resolve().is_relative_to(out.resolve())
     index = {
-        "format": FORMAT,
+        "format": COMPRESSED if any("sparse" in split for split in about.values()) else FORMAT,
         "name": source.name,
         # Images that were made inside the folder move with it.
         "root": str(source.root.resolve().relative_to(out.resolve()) if inside else source.root.resolve()),
@@ -160,14 +184,13 @@ def _write_data(
 def _write_split(folder: Path, observed: ObservedSplit) -> tuple[str, dict[str, int]]:
     """Write a split's arrays; returns what identifies it, and the checksum of each file."""
     folder.mkdir()
-    table = LabelTable(observed.split.labels.ids, observed.split.labels.classes, observed.observed)
-    arrays: dict[str, npt.NDArray[Any]] = {
-        "ids": table.ids,
-        "paths": observed.split.paths,
-        "truth": observed.split.labels.values,
-        "observed": table.values,
-        "digests": observed.digests,
-    }
+    table = observed.split.labels
+    if observed.observed is not table.matrix:
+        table = table.with_values(observed.observed)  # and checked
+    arrays: dict[str, npt.NDArray[Any]] = {"ids": table.ids, "paths": observed.split.paths}
+    for name, labels in _labels(observed).items():
+        arrays |= _arrays_of(name, labels)
+    arrays["digests"] = observed.digests
     arrays |= {
         f"mark_{column}": getattr(observed.split.spatial_labels, column) for column in SPATIAL_LABEL_COLUMNS
     }
@@ -187,7 +210,23 @@ def _write_split(folder: Path, observed: ObservedSplit) -> tuple[str, dict[str, 
     if observed.split.masks is not None:
         for column in MASK_COLUMNS:
             _save(folder / f"mask_{column}.npy", getattr(observed.split.masks, column))
+    if (stored := observed.split.stored) is not None:  # as paths, it is no part of what identifies a split
+        _save(folder / "stored_files.npy", np.asarray(stored.files, np.str_))
+        _save(folder / "stored_tables.npy", np.asarray(stored.columns, np.str_))
+        for column in STORED_COLUMNS:
+            _save(folder / f"stored_{column}.npy", getattr(stored, column))
     return digest.hexdigest(), {file.stem: file_checksum(file) for file in sorted(folder.iterdir())}
+
+
+def _arrays_of(name: str, labels: LabelMatrix) -> dict[str, npt.NDArray[Any]]:
+    """The files of a table's labels."""
+    if isinstance(labels, SparseLabels):
+        return {f"{name}_{part}": getattr(labels, part) for part in SPARSE_PARTS}
+    return {name: labels}
+
+
+def _labels(observed: ObservedSplit) -> dict[str, LabelMatrix]:
+    return {"truth": observed.split.labels.matrix, "observed": observed.observed}
 
 
 def _save(file: Path, array: npt.NDArray[Any]) -> None:
@@ -206,4 +245,4 @@ def _seen_by_labels(observed: ObservedSplit) -> Seen:
     """Which ones data of older versions, which does not say, would let training see."""
     if not len(observed.split.spatial_labels):
         return _which_seen(observed)
-    return "none" if hides_labels(observed.split.labels.values, observed.observed) else "all"
+    return "none" if hides_labels(observed.split.labels.matrix, observed.observed) else "all"

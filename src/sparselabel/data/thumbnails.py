@@ -12,7 +12,7 @@ from sparselabel.data.transforms import View, draw
 
 COLOR_MAP = "inferno"  # light means a high score: readable in gray and by color-blind people
 OPACITY = 0.62
-SIDE, MAP_SIDE = 400, 280  # pixels of the long side of an image, and of one under a map
+SIDE, MAP_SIDE = 560, 400  # pixels of the long side of an image, and of one under a map
 QUALITY, MAP_QUALITY = 72, 62
 EVEN = 2.0  # range of logits that is the smallest to take all colors
 
@@ -31,12 +31,17 @@ def as_uri(image: Image.Image, quality: int = QUALITY) -> str:
 
 
 def with_map(
-    image: Image.Image, logits: npt.NDArray[np.floating], view: View, side: int = MAP_SIDE
+    image: Image.Image,
+    logits: npt.NDArray[np.floating],
+    view: View,
+    side: int = MAP_SIDE,
+    scale: tuple[float, float] | None = None,
 ) -> Image.Image:
     """The image in pale gray, and over what the model saw of it a map of its cells (h, w).
 
-    From the darkest to the lightest color it goes from the map's lowest to its highest logit: the scores of
-    an image that the model is sure of are 1.00 everywhere, and would not say where.
+    From the darkest to the lightest color it goes from the lowest to the highest logit of a ``scale``;
+    without one, of the map: the scores of an image that the model is sure of are 1.00 everywhere, and would
+    not say where.
     """
     width, height = image.size
     left, top, wide, high = draw(view, (0, 0, 0, 0), width, height)[:4].tolist()
@@ -47,7 +52,7 @@ def with_map(
         max(1, round(wide * width)),
         max(1, round(high * height)),
     )
-    smooth = Image.fromarray(stretched(logits)).resize(box[2:], Image.Resampling.BILINEAR)
+    smooth = Image.fromarray(stretched(logits, scale)).resize(box[2:], Image.Resampling.BILINEAR)
     levels = np.clip(np.asarray(smooth) * 255, 0, 255).round().astype(np.uint8)
     colored = Image.fromarray(palette()[levels])
     seen = base.crop((box[0], box[1], box[0] + box[2], box[1] + box[3]))
@@ -56,8 +61,13 @@ def with_map(
     return base
 
 
-def stretched(logits: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
-    """The logits of a map from 0 to 1; a map that is nearly even stays so, in the middle."""
+def stretched(
+    logits: npt.NDArray[np.floating], scale: tuple[float, float] | None = None
+) -> npt.NDArray[np.float32]:
+    """The logits of a map from 0 to 1, by a scale or their own; without one a nearly even map stays so."""
+    if scale is not None:
+        low, high = scale
+        return np.asarray(np.clip((logits - low) / max(high - low, EVEN), 0, 1), np.float32)
     low, high = float(logits.min()), float(logits.max())
     missing = max(0.0, EVEN - (high - low)) / 2
     return np.asarray((logits - (low - missing)) / (high - low + 2 * missing), np.float32)

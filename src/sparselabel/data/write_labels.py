@@ -14,7 +14,7 @@ import numpy as np
 
 from sparselabel.data.dataset import Dataset, PreparedSplit
 from sparselabel.data.decode import upright_size_of
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable, positives_of
 from sparselabel.errors import DataError, RunError, listing, param
 from sparselabel.files import atomic_write
 
@@ -64,8 +64,9 @@ def _write_csv(stream: TextIO, classes: tuple[str, ...], splits: list[PreparedSp
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(["image", *classes, "split"])
     for split in splits:
-        for path, values in zip(split.paths, _labels(split, which).values, strict=True):
-            writer.writerow([path, *(texts[value] for value in values.tolist()), split.name])
+        labels = _labels(split, which).values
+        for row, path in enumerate(split.paths):
+            writer.writerow([path, *(texts[value] for value in labels[row].tolist()), split.name])
 
 
 def _write_coco(stream: TextIO, split: PreparedSplit, which: Which) -> None:
@@ -76,9 +77,7 @@ def _write_coco(stream: TextIO, split: PreparedSplit, which: Which) -> None:
     ``pos_category_ids`` of what is there without a box. What is in no list and has no box is unknown.
     """
     table = _labels(split, which)
-    shown = np.zeros(table.values.shape, dtype=np.bool_)
-    shown[split.spatial_labels.rows, split.spatial_labels.classes] = True
-    plain = table.complete and not bool(((table.values == POSITIVE) & ~shown).any())
+    plain = table.complete and _all_shown(split, table)
     keys = _image_ids(table)
     stream.write(
         '{"info": {"description": ' + json.dumps(f"{which} labels of the split {split.name}") + "},\n"
@@ -87,10 +86,17 @@ def _write_coco(stream: TextIO, split: PreparedSplit, which: Which) -> None:
     _write_list(stream, ({"id": index, "name": name} for index, name in enumerate(table.classes, 1)))
     stream.write('],\n"images": [\n')
     sizes = np.empty((len(split), 2))
-    _write_list(stream, _images(split, table, keys, sizes, None if plain else shown))
+    _write_list(stream, _images(split, table, keys, sizes, plain))
     stream.write('],\n"annotations": [\n')
     _write_list(stream, _annotations(split, table, keys, sizes))
     stream.write("]}\n")
+
+
+def _all_shown(split: PreparedSplit, table: LabelTable) -> bool:
+    """Whether every positive label has a box or a point."""
+    spatial_labels, (rows, classes) = split.spatial_labels, positives_of(table.matrix)
+    shown = spatial_labels.rows * len(table.classes) + spatial_labels.classes
+    return bool(np.isin(rows * len(table.classes) + classes, shown).all())
 
 
 def _write_list(stream: TextIO, records: Iterator[dict[str, Any]]) -> None:
@@ -108,21 +114,24 @@ def _image_ids(table: LabelTable) -> list[int]:
 
 
 def _images(
-    split: PreparedSplit, table: LabelTable, keys: list[int], sizes: Any, shown: Any
+    split: PreparedSplit, table: LabelTable, keys: list[int], sizes: Any, plain: bool
 ) -> Iterator[dict[str, Any]]:
     for row, key in enumerate(keys):
-        sizes[row] = width, height = _size(split.path(row))
+        sizes[row] = width, height = _size(split, row)
         record = {"id": key, "file_name": str(split.paths[row]), "width": width, "height": height}
-        if shown is not None:
-            values = table.values[row]
+        if not plain:
+            values = table.matrix[row]
             record["neg_category_ids"] = (np.flatnonzero(values == NEGATIVE) + 1).tolist()
-            record["pos_category_ids"] = (np.flatnonzero((values == POSITIVE) & ~shown[row]) + 1).tolist()
+            shown = split.spatial_labels.classes[split.spatial_labels.of_rows([row])[0]]
+            alone = np.setdiff1d(np.flatnonzero(values == POSITIVE), shown)
+            record["pos_category_ids"] = (alone + 1).tolist()
         yield record
 
 
-def _size(file: Path) -> tuple[int, int]:
+def _size(split: PreparedSplit, row: int) -> tuple[int, int]:
+    file = split.path(row)
     try:
-        return upright_size_of(file)
+        return upright_size_of(file, None if split.stored is None else split.content(row))
     except (OSError, ValueError) as error:
         raise DataError(f"{file} cannot be read as an image ({error}), and its size is needed") from error
 
@@ -135,7 +144,7 @@ def _annotations(
     for row, index, center, size in zip(
         spatial_labels.rows, spatial_labels.classes, spatial_labels.centers, spatial_labels.sizes, strict=True
     ):
-        if table.values[row, index] != POSITIVE:
+        if table.matrix[row, index] != POSITIVE:
             continue  # hidden: where it is would give it away
         scale = sizes[row]
         low = (center.astype(np.float64) - size.astype(np.float64) / 2) * scale

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.dataset import Dataset
-from sparselabel.data.labels import NEGATIVE, POSITIVE, Labels
+from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelMatrix, count_per_class
 from sparselabel.errors import DataError, command, counted, listing, spell
 from sparselabel.file_formats import read_json
 from sparselabel.files import write_json
@@ -60,7 +60,7 @@ class ClassCounts:
         """What would make K known, and how well; nothing where it is trusted."""
         return "" if self.trusted else remedy_of(self.how, self.per_image, self.interval)
 
-    def within(self, observed: Labels) -> "ClassCounts":
+    def within(self, observed: LabelMatrix) -> "ClassCounts":
         """The same for labels (N, L) of which more is known by now: no class below or above what can be."""
         annotated = annotated_positives(observed)
         expected = bounded(self.expected, observed)
@@ -208,9 +208,9 @@ def _fault_of_class(
     return ""
 
 
-def bounded(expected: Floats, observed: Labels) -> Floats:
+def bounded(expected: Floats, observed: LabelMatrix) -> Floats:
     """Numbers for each class (..., L) within the bounds that the observed labels set."""
-    annotated, negatives = ((observed == label).sum(0) for label in (POSITIVE, NEGATIVE))
+    annotated, negatives = (count_per_class(observed, label) for label in (POSITIVE, NEGATIVE))
     return within_label_bounds(expected, annotated, negatives, len(observed))
 
 
@@ -238,9 +238,9 @@ def wilson(seen: Floats | Counts, size: int | Counts) -> tuple[Floats, Floats]:
     return (middle - half) / (1 + square), (middle + half) / (1 + square)
 
 
-def annotated_positives(observed: Labels) -> npt.NDArray[np.int64]:
+def annotated_positives(observed: LabelMatrix) -> npt.NDArray[np.int64]:
     """(L,) Observed positives; raises if there are none."""
-    annotated: npt.NDArray[np.int64] = (observed == POSITIVE).sum(0, dtype=np.int64)
+    annotated = count_per_class(observed)
     if not annotated.any():
         raise DataError("the training labels have no positive label: there is nothing to estimate from")
     return annotated

@@ -11,7 +11,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from sparselabel.data.labels import (
+    NEGATIVE,
+    POSITIVE,
+    UNKNOWN,
+    LabelMatrix,
+    Labels,
+    SparseLabels,
+    count_per_class,
+    has_value,
+    known_entries,
+)
 from sparselabel.expected_positives.class_counts import (
     SPREAD,
     ClassCounts,
@@ -57,11 +67,11 @@ class Answers:
         return _shares(self.yes, self.asked)
 
 
-def random_answers(observed: Labels) -> Answers | None:
+def random_answers(observed: LabelMatrix) -> Answers | None:
     """The answers in labels (N, L), or None if some say nothing but yes, or questions were not random."""
-    if not (observed == NEGATIVE).any() or not (observed == UNKNOWN).any():
+    if not has_value(observed, NEGATIVE) or not has_value(observed, UNKNOWN):
         return None
-    answers = _count(observed)
+    answers = _count_known(observed) if isinstance(observed, SparseLabels) else _count(observed)
     return None if _not_random(answers, len(observed)) else answers
 
 
@@ -82,6 +92,25 @@ def _count(observed: Labels) -> Answers:
         surplus[rows], part[rows] = beyond.sum(1), beyond @ weight
         variance[rows] = known @ (shares * (1 - shares))
     return Answers(yes, asked, answers, surplus, variance, part)
+
+
+def _count_known(observed: SparseLabels) -> Answers:
+    """The same of labels in compressed rows: unknown ones add nothing to any of these numbers."""
+    yes = count_per_class(observed)
+    asked = yes + count_per_class(observed, NEGATIVE)
+    shares = _shares(yes, asked)
+    weight = np.sqrt(asked / np.maximum(asked - 1, 0.5)) / np.maximum(asked, 1)
+    surplus, variance, part = np.zeros((3, len(observed)))
+    for rows, classes, values in known_entries(observed):
+        beyond = (values == POSITIVE) - shares[classes]
+        here = slice(int(rows[0]), int(rows[-1]) + 1)
+        for sums, weights in (
+            (surplus, beyond),
+            (part, beyond * weight[classes]),
+            (variance, (shares * (1 - shares))[classes]),
+        ):
+            sums[here] += np.bincount(rows - here.start, weights)
+    return Answers(yes, asked, np.diff(observed.starts), surplus, variance, part)
 
 
 def _blocks(observed: Labels) -> Iterator[tuple[slice, Labels]]:
@@ -150,7 +179,7 @@ def _too_alike(answers: Floats, surplus: Floats, variance: float, classes: int) 
     return bool(np.square(surplus).sum() < LEAST_SPREAD * (1 - known) * variance)
 
 
-def from_answers(found: Answers, observed: Labels, classes: tuple[str, ...]) -> ClassCounts:
+def from_answers(found: Answers, observed: LabelMatrix, classes: tuple[str, ...]) -> ClassCounts:
     """Expected positives of every class from answers to random questions in labels (N, L).
 
     K is the sum of the classes' shares of yes; its spread is that of the images' parts in it. Classes with

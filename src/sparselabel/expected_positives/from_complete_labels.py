@@ -13,7 +13,14 @@ from sparselabel.data.answers import (
     read_answers,
 )
 from sparselabel.data.dataset import Dataset
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
+from sparselabel.data.labels import (
+    NEGATIVE,
+    POSITIVE,
+    UNKNOWN,
+    LabelTable,
+    all_unknown,
+    count_per_image,
+)
 from sparselabel.data.readers import table
 from sparselabel.data.readers.csv_parquet import open_cells
 from sparselabel.data.readers.table import label_code
@@ -50,7 +57,7 @@ def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0)
         raise DataError(
             f"{len(complete)} counted images say nothing", "label a few dozen random ones completely"
         )
-    annotated = annotated_positives(observed.values)
+    annotated = annotated_positives(observed.matrix)
     counts = (complete.values == POSITIVE).astype(np.float64)
     size, images = len(counts), len(observed)
     own = counts.mean(0) * images
@@ -66,7 +73,7 @@ def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0)
     k_low, k_high = np.quantile(drawn, (0.025, 0.975))
     # What is annotated is there for sure.
     k_low, k_high = min(max(k_low, annotated.sum() / images), k), max(k_high, k)
-    low, high = (bounded(images * share, observed.values) for share in wilson(counts.sum(0), size))
+    low, high = (bounded(images * share, observed.matrix) for share in wilson(counts.sum(0), size))
     low, high = np.minimum(low, expected), np.maximum(high, expected)
     few = size < FEWEST_COUNTED
     why = f"counted in {size:,} images" + (f": fewer than {FEWEST_COUNTED}" if few else "")
@@ -142,10 +149,10 @@ def _answered(file: Path) -> list[Answer] | None:
 
 def _complete_answers(file: Path, answers: list[Answer], data: Dataset) -> LabelTable:
     """The images of which every class was answered, as a review of complete images asks."""
-    nothing = np.full_like(data.train.observed.values, UNKNOWN)
+    nothing = all_unknown((len(data.train), len(data.classes)))
     names = data.train.truth.ids, data.train.paths
     values = lay_over(last_words(answers), nothing, names, data.classes, str(file)).values
-    rows = np.flatnonzero((values != UNKNOWN).all(axis=1))
+    rows = np.flatnonzero(count_per_image(values, UNKNOWN) == 0)
     if not len(rows):
         raise DataError(
             f"{file} has no image of which every class was answered",
@@ -157,7 +164,8 @@ def _complete_answers(file: Path, answers: list[Answer], data: Dataset) -> Label
 def complete_answers(data: Dataset) -> LabelTable:
     """The training images of which reviewers answered every class: a review that counts asks random ones."""
     values, answered = answered_labels(data.train, data.answers)
-    rows = np.flatnonzero(answered.all(axis=1))
+    counts = np.bincount(answered[:, 0], minlength=len(data.train))
+    rows = np.flatnonzero(counts == len(data.classes))
     return LabelTable(np.asarray(data.train.paths)[rows], data.classes, values[rows])
 
 

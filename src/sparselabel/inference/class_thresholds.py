@@ -2,21 +2,22 @@
 
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import numpy as np
+import numpy.typing as npt
 
 from sparselabel.data.answers import answered_labels, read_answers
 from sparselabel.data.dataset import Dataset, PreparedSplit
-from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.errors import ConfigError, RunError, command, counted, listing, param
 from sparselabel.file_formats import read_json
 from sparselabel.files import write_json
 from sparselabel.inference.score_files import saved_scores
-from sparselabel.metrics.average_precision import Scores
 from sparselabel.metrics.calibration import (
     Calibration,
     Floats,
+    Reliability,
     calibrate,
     calibration_metrics,
     class_blocks,
@@ -24,12 +25,15 @@ from sparselabel.metrics.calibration import (
     no_calibration,
 )
 from sparselabel.metrics.class_prevalence import Prevalence, PrevalenceSource, Situation, estimate_prevalence
-from sparselabel.metrics.precision_recall import precision_recall_f1
+from sparselabel.metrics.precision_recall import Counts
+from sparselabel.metrics.score_file import ScoreMatrix, image_blocks
 from sparselabel.metrics.thresholds import PRECISIONS, all_thresholds, between, check_threshold
 from sparselabel.run import Run
 from sparselabel.schema import LARGEST, Count, Finite, Range
 
 FORMAT = 1
+MOST_SCORES, FEWEST_IMAGES = 1 << 26, 1000
+"""Scores that thresholds are chosen by, half a gigabyte of logits; but never fewer images than these."""
 SPLIT = "val"
 MANY, SOME = 30, 10
 """Positives from which on a class's own labels say much, or something."""
@@ -42,6 +46,8 @@ ORIGINS = {
     "given": "the K that training was given, shared by annotated labels",
     "likelihood": "a guess from the labels alone: give training expected positives",
 }
+Basis = Literal["complete", "answered", "reviewed", "counted", "estimated", "given", "likelihood"]
+"""What calibration rests on: labels of validation images, a reviewer's answers, or a number of positives."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +61,11 @@ class ClassThreshold:
     trust: Trust
     why: str
     at_precision: tuple[Finite, ...]
+    answers_needed: Annotated[int, Range(0, LARGEST)] | None = 0
+    """Answers about validation images until it can be relied on; None: it takes more images."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CalibratedThreshold(ClassThreshold):
     """The same with the class's calibration, as thresholds.json has it."""
 
@@ -71,7 +79,9 @@ class ThresholdsFile(TypedDict):
     format: Count
     images: Count
     labels: str
+    basis: NotRequired[Basis]
     classes: list[CalibratedThreshold]
+    drawn_from: NotRequired[Count]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +92,21 @@ class ClassThresholds:
     calibration: Calibration
     labels: str
     images: int
+    basis: Basis | None = None
+    drawn_from: int = 0
+    """How many images the split has, of which ``images`` were drawn; 0 where these are all."""
+
+    def __post_init__(self) -> None:
+        if self.drawn_from == self.images:
+            object.__setattr__(self, "drawn_from", 0)
+
+    @property
+    def answers_needed(self) -> int:
+        """Answers that it takes until all thresholds can be relied on that answers can mend."""
+        return sum(row.answers_needed or 0 for row in self.classes)
 
     def thresholds(self, precision: float | None = None, threshold: float | None = None) -> Floats:
-        """(L,) For the highest F1, for a precision (NEVER where none has it), or the same for all."""
+        """(L,) For the highest F1, for a precision, or the same for all."""
         if precision is not None and threshold is not None:
             raise ConfigError(
                 f"{param('precision')} and {param('threshold')} cannot both be given",
@@ -113,6 +135,8 @@ class ClassThresholds:
             "split": SPLIT,
             "images": self.images,
             "labels": self.labels,
+            **({"drawn_from": self.drawn_from} if self.drawn_from else {}),
+            **({} if self.basis is None else {"basis": self.basis}),
             "precisions": list(PRECISIONS),
             "classes": [
                 asdict(row) | {"slope": slope, "offset": offset}
@@ -121,10 +145,10 @@ class ClassThresholds:
         }
 
 
-def write_class_thresholds(run: Run, data: Dataset, scores: Scores | None) -> ClassThresholds:
+def write_class_thresholds(run: Run, data: Dataset, scores: ScoreMatrix | None) -> ClassThresholds:
     """Choose from the validation scores (N, L), if there are any, and keep it in the run."""
     split = data.splits.get(SPLIT)
-    if split is None or scores is None or not (split.observed.values == POSITIVE).any():
+    if split is None or scores is None or not split.observed.has(POSITIVE):
         chosen = no_class_thresholds(data.classes, "nothing" if split is None else "no positive")
     else:
         chosen = choose(run, data, split, scores)
@@ -164,14 +188,20 @@ def no_class_thresholds(classes: tuple[str, ...], why: str) -> ClassThresholds:
     return ClassThresholds(rows, no_calibration(len(rows)), why, 0)
 
 
-def choose(run: Run, data: Dataset, split: PreparedSplit, scores: Scores) -> ClassThresholds:
+def choose(run: Run, data: Dataset, split: PreparedSplit, scores: ScoreMatrix) -> ClassThresholds:
     """Calibrate on validation, and read the thresholds off the calibrated scores.
 
-    Reviewers' answers about validation images count: those that training was given, and the run's own.
+    Reviewers' answers about validation images count: those that training was given, and the run's own. Where
+    there are more than ``MOST_SCORES`` scores, it is those of some images, drawn at random, and of those with
+    answers.
     """
     own = read_answers(run.answers_file) if run.answers_file.is_file() else []
-    labels, answered = answered_labels(split, [*data.answers, *own])
-    logits = logits_of(scores)
+    all_labels, answers_at = answered_labels(split, [*data.answers, *own])
+    rows = _sample(len(split), len(data.classes), answers_at[:, 0])
+    labels = all_labels[rows]
+    answered = np.zeros(labels.shape, dtype=np.bool_)
+    answered[np.searchsorted(rows, answers_at[:, 0]), answers_at[:, 1]] = True
+    logits = logits_of(scores[rows])
     expected = expected_by_run(run)
     prevalence = estimate_prevalence(logits, labels, data.train.observed.counts(), expected, answered)
     calibration = calibrate(logits, labels, prevalence.shares, prevalence.annotating, answered)
@@ -187,11 +217,14 @@ def choose(run: Run, data: Dataset, split: PreparedSplit, scores: Scores) -> Cla
         recall[classes] = hits / np.maximum(calibrated.sum(axis=0), 1e-9)
     positive, negative = (np.count_nonzero(labels == value, axis=0) for value in (POSITIVE, NEGATIVE))
     answers = np.count_nonzero(answered, axis=0)
-    rows = []
+    chosen = []
     for index, name in enumerate(data.classes):
         yes, no, asked = (int(number[index]) for number in (positive, negative, answers))
         trust, why = _trust(prevalence, prevalence.situations[index], yes, no, asked, len(labels))
-        rows.append(
+        unknown = labels[:, index] == UNKNOWN
+        hidden = float(calibration.of_classes(slice(index, index + 1))(logits[unknown, index, None]).sum())
+        needed = answers_needed(asked, yes, int(unknown.sum()), hidden) if trust == "poor" else 0
+        chosen.append(
             ClassThreshold(
                 name,
                 round(float(thresholds[index]), 6),
@@ -200,10 +233,40 @@ def choose(run: Run, data: Dataset, split: PreparedSplit, scores: Scores) -> Cla
                 trust,
                 why,
                 tuple(round(value, 6) for value in at_precision[index].tolist()),
+                needed,
             )
         )
-    complete = all(situation == "full" for situation in prevalence.situations)
-    return ClassThresholds(tuple(rows), calibration, "complete" if complete else "sparse", len(labels))
+    basis = _basis(prevalence)
+    kind = "complete" if basis == "complete" else "sparse"
+    return ClassThresholds(tuple(chosen), calibration, kind, len(labels), basis, len(split))
+
+
+def _sample(images: int, classes: int, answered: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Rows to choose thresholds by: all, or as many random ones as there is room for, and those answered."""
+    most = max(MOST_SCORES // classes, FEWEST_IMAGES)
+    if images <= most:
+        return np.arange(images)
+    drawn = np.random.default_rng(0).choice(images, most, replace=False)
+    return np.union1d(drawn, answered)
+
+
+def answers_needed(answers: int, positive: int, unknown: int, hidden: float) -> int | None:
+    """Answers that a class's threshold still takes to be relied on; None if validation shows it too rarely.
+
+    ``hidden`` is how many of its ``unknown`` labels are expected to be positive.
+    """
+    if positive + hidden < SOME and (answers >= ANSWERS or not unknown):
+        return None
+    return min(max(ANSWERS - answers, SOME - positive, 0), unknown)
+
+
+def _basis(prevalence: Prevalence) -> Basis:
+    """What the numbers of positives rest on: the weakest that any class has."""
+    if "sparse" in prevalence.situations:
+        return prevalence.source
+    if "reviewed" in prevalence.situations:
+        return "reviewed"
+    return "answered" if "answered" in prevalence.situations else "complete"
 
 
 class ExpectedOfClass(TypedDict):
@@ -278,22 +341,40 @@ def _read(file: Path, classes: list[str]) -> ClassThresholds:
     calibration = Calibration(np.array([row.slope for row in rows]), np.array([row.offset for row in rows]))
     own = [one.name for one in fields(ClassThreshold)]
     decided = tuple(ClassThreshold(**{name: getattr(row, name) for name in own}) for row in rows)
-    return ClassThresholds(decided, calibration, content["labels"], content["images"])
+    basis, drawn_from = content.get("basis"), content.get("drawn_from", 0)  # older versions do not say
+    return ClassThresholds(decided, calibration, content["labels"], content["images"], basis, drawn_from)
 
 
 def threshold_metrics(
-    scores: Scores, labels: LabelTable, class_thresholds: ClassThresholds
+    scores: ScoreMatrix, labels: LabelTable, class_thresholds: ClassThresholds
 ) -> dict[str, Any]:
     """Calibration of scores (N, L), and precision, recall and F1 at the thresholds; plain values for JSON.
 
     ``calibration`` is None where labels are incomplete: what share of unknown labels is there nobody knows.
+    ``expected`` is what calibrated scores say of precision and recall there: the labels alone count every
+    label that nobody gave as absent.
     """
     from sparselabel.expected_positives.class_counts import wilson  # which a predictor does not need
 
-    calibrated = class_thresholds.calibration(logits_of(scores))
-    positive = (np.asarray(labels.values) == POSITIVE).astype(np.int8)
-    counts = precision_recall_f1(calibrated - class_thresholds.thresholds(), positive, 0.0)
+    thresholds, complete = class_thresholds.thresholds(), labels.complete
+    raw, calibrated = Reliability(), Reliability()
+    hits, predicted_images = (np.zeros(len(thresholds), np.int64) for _ in range(2))
+    expected_hits, shows = np.zeros((2, len(thresholds)))
+    for images in image_blocks(*scores.shape):
+        some = scores[images]
+        now = class_thresholds.calibration(logits_of(some))
+        positive = labels.matrix[images] == POSITIVE
+        above = now - thresholds >= 0
+        hits += np.count_nonzero(above & positive, axis=0)
+        predicted_images += np.count_nonzero(above, axis=0)
+        expected_hits += np.where(above, now, 0).sum(axis=0)
+        shows += now.sum(axis=0)
+        if complete:
+            raw.add(np.asarray(some, np.float64), positive.astype(np.int8))
+            calibrated.add(now, positive.astype(np.int8))
+    counts = Counts(hits, predicted_images, labels.counts())
     averages = counts.averages()
+    expected = _expected(expected_hits, counts.predicted, shows, len(labels), class_thresholds.basis)
     low, high = wilson(counts.hits, np.maximum(counts.predicted, 1))
     intervals = np.clip(np.stack([low, high], axis=1), 0, 1).tolist()
     rows = zip(
@@ -303,14 +384,21 @@ def threshold_metrics(
         counts.precision.tolist(),
         counts.recall.tolist(),
         counts.f1.tolist(),
+        expected["classes"],
         strict=True,
     )
     return {
-        "chosen_from": {"split": "val", "images": class_thresholds.images, "labels": class_thresholds.labels},
+        "chosen_from": {
+            "split": "val",
+            "images": class_thresholds.images,
+            "labels": class_thresholds.labels,
+            **({"drawn_from": class_thresholds.drawn_from} if class_thresholds.drawn_from else {}),
+        },
         "macro_f1": float(counts.f1.mean()),
         "micro_f1": averages["OF1"],
         "micro_precision": averages["OP"],
         "micro_recall": averages["OR"],
+        "expected": expected["overall"],
         "classes": [
             {
                 "name": decision.name,
@@ -322,9 +410,28 @@ def threshold_metrics(
                 "trust": decision.trust,
                 "why": decision.why,
             }
-            for decision, interval, predicted, precision, recall, f1 in rows
+            | of_class
+            for decision, interval, predicted, precision, recall, f1, of_class in rows
         ],
-        "calibration": calibration_metrics(np.asarray(scores, np.float64), calibrated, positive)
-        if labels.complete
-        else None,
+        "calibration": calibration_metrics(raw, calibrated) if complete else None,
     }
+
+
+def _expected(
+    hits: Floats, predicted: npt.NDArray[np.int64], shows: Floats, images: int, basis: Basis | None
+) -> dict[str, Any]:
+    """Precision and recall at the thresholds if calibrated scores are probabilities, from sums of these (L,).
+
+    ``hits`` are of the ``predicted`` images, ``shows`` of all.
+    """
+    precision, recall = hits / np.maximum(predicted, 1), hits / np.maximum(shows, 1e-9)
+    by_class = zip(shows.tolist(), precision.tolist(), recall.tolist(), strict=True)
+    names = ("expected_images", "expected_precision", "expected_recall")
+    overall = {
+        "basis": basis,
+        "labels_per_image": float(shows.sum() / images),
+        "suggested_per_image": float(predicted.sum() / images),
+        "precision": float(hits.sum() / max(predicted.sum(), 1)),
+        "recall": float(hits.sum() / max(shows.sum(), 1e-9)),
+    }
+    return {"overall": overall, "classes": [dict(zip(names, row, strict=True)) for row in by_class]}

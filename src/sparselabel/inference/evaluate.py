@@ -21,7 +21,7 @@ from sparselabel.inference.class_thresholds import (
     threshold_metrics,
 )
 from sparselabel.inference.engine import TORCH, choose_engine
-from sparselabel.inference.score_files import keep_scores
+from sparselabel.inference.score_files import keep_scores, new_scores
 from sparselabel.inference.scorer import (
     BATCH,
     Scorer,
@@ -31,10 +31,10 @@ from sparselabel.inference.scorer import (
     load_scorer,
 )
 from sparselabel.locks import locked
-from sparselabel.metrics.average_precision import Scores
 from sparselabel.metrics.imagenet_real import real_metrics_of
 from sparselabel.metrics.label_metrics import label_metrics
 from sparselabel.metrics.localization import GroundTruth, LocalizationMetric
+from sparselabel.metrics.score_file import ScoreMatrix
 from sparselabel.metrics.thresholds import check_threshold
 from sparselabel.models.backbone import NONE, PRETRAINED
 from sparselabel.models.classifier import Classifier
@@ -55,7 +55,7 @@ def evaluate_run(
     split: str,
     *,
     threshold: float = 0.5,
-    workers: int = 0,
+    workers: int | None = None,
     ground_truth: GroundTruth = "any",
     engine: str = AUTO,
     report: Callable[[int], None] | None = None,
@@ -71,19 +71,18 @@ def evaluate_run(
     with locked(run.path, shared=True):
         prepared_split = run.split(split)
         localization = LocalizationMetric(prepared_split, ground_truth)
-        loader = evaluation_loader(run.config(), prepared_split, workers)
         look, maps = localization.update if localization.pairs else None, bool(localization.pairs)
         scorer = load_scorer(run, engine=engine, images=len(prepared_split))
-        scores = scorer.scores(loader, len(prepared_split), maps=maps, report=report, look=look)
-        return keep_evaluation(
-            run, prepared_split, scores.numpy(), localization, scorer.engine_used, threshold
-        )
+        loader = evaluation_loader(run.config(), prepared_split, workers, scorer.device)
+        into = new_scores(run, prepared_split)
+        scores = scorer.score_matrix(loader, into, len(prepared_split), maps=maps, report=report, look=look)
+        return keep_evaluation(run, prepared_split, scores, localization, scorer.engine_used, threshold)
 
 
 def keep_evaluation(
     run: Run,
     prepared_split: PreparedSplit,
-    scores: Scores,
+    scores: ScoreMatrix,
     localization: LocalizationMetric,
     engine: str,
     threshold: float = 0.5,
@@ -95,7 +94,7 @@ def keep_evaluation(
     measured["real"] = real_metrics_of(scores, prepared_split)
     measured["location"] = localization.compute(scores)
     run.evaluation_file(split).unlink(missing_ok=True)  # so that it is never said of other scores
-    keep_scores(run, prepared_split, scores)
+    scores = keep_scores(run, prepared_split, scores)
     localization.save(run.location_file(split))
     thresholds = load_class_thresholds(run) if has_class_thresholds(run) else None
     measured["decided"] = thresholds and threshold_metrics(scores, labels, thresholds)
@@ -111,7 +110,7 @@ def evaluate_published(
     weights: str = PRETRAINED,
     size: int | None = None,
     threshold: float = 0.5,
-    workers: int = 0,
+    workers: int | None = None,
     engine: str = AUTO,
     report: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
@@ -131,7 +130,7 @@ def evaluate_published(
     if weights not in (PRETRAINED, NONE) and is_released(read_tensors(Path(weights))):
         released, side = make_released(name, Path(weights), size)
         refuse_other_number(weights, len(released.head.query_embed.weight), len(prepared.classes))  # type: ignore[union-attr, arg-type]
-        loader = ImageLoader(prepared_split, squashed(side), workers=workers)
+        loader = ImageLoader(prepared_split, squashed(side), workers=workers, device=device)
         scorer = Scorer(released, device, engine=chosen)
         scores = scorer.scores(loader, len(prepared_split), report=report).numpy()
         about: dict[str, Any] = {"run": weights, "split": split, "recovery": None}
@@ -148,9 +147,8 @@ def evaluate_published(
         )
     model = make_published(name, weights)
     refuse_other_classes(name, model, prepared.classes)
-    loader = ImageLoader(
-        prepared_split, replace(imagenet_test(model.size), center=model.center), workers=workers
-    )
+    view = replace(imagenet_test(model.size), center=model.center)
+    loader = ImageLoader(prepared_split, view, workers=workers, device=device)
     # Doubles: probabilities next to 1 must not become ties.
     scorer = Scorer(model, device, engine=chosen)
     logits = scorer.scores(
@@ -188,7 +186,11 @@ def refuse_other_classes(name: str, model: PublishedClassifier, classes: Sequenc
 
 
 def evaluate_together(
-    runs: Sequence[Run], split: str, *, workers: int = 0, report: Callable[[int], None] | None = None
+    runs: Sequence[Run],
+    split: str,
+    *,
+    workers: int | None = None,
+    report: Callable[[int], None] | None = None,
 ) -> None:
     """Score a split with each run, and evaluate its maps, as ``evaluate_run`` does; writes the same files.
 
@@ -203,10 +205,10 @@ def evaluate_together(
     localization = LocalizationMetric(prepared_split)
     evaluated = [localization.new() for _ in runs]
     dtype = np.float64 if config.precision == "64-true" else np.float32
-    scores = [np.zeros(prepared_split.truth.values.shape, dtype) for _ in runs]
+    scores = [np.zeros(prepared_split.truth.matrix.shape, dtype) for _ in runs]
     heads = [scorer.head for scorer in scorers]
     needs_token = any(head.reads_token for head in heads)
-    loader = evaluation_loader(config, prepared_split, workers)
+    loader = evaluation_loader(config, prepared_split, workers, scorers[0].device)
     for rows, inputs, geometries in loader(in_order(np.arange(len(prepared_split)), BATCH), 0):
         features, token = scorers[0].features(inputs[0], needs_token)
         outputs = [
@@ -245,7 +247,7 @@ def evaluate_coupled(
     run: Run,
     split: str,
     *,
-    workers: int = 0,
+    workers: int | None = None,
     ground_truth: GroundTruth = "any",
     report: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
@@ -272,7 +274,7 @@ def evaluate_coupled(
         )
     scorer = load_scorer(run, engine=TORCH)  # other engines do not tell a network's attention
     seeing = replace(scorer, model=partial(coupled, scorer.classifier))
-    loader = evaluation_loader(config, prepared_split, workers)
+    loader = evaluation_loader(config, prepared_split, workers, scorer.device)
     scores = seeing.scores(loader, len(prepared_split), report=report, look=localization.update)
     return localization.compute(scores.numpy()) or {}
 

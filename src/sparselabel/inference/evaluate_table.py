@@ -53,7 +53,7 @@ def read_test_set(
         )
     if others:
         warn(f"{labels}: {run.path} does not know these classes, which were left out: {listing(others)}")
-    given = np.concatenate([part.labels.values for part in parts])
+    given = np.concatenate([part.labels.matrix for part in parts])
     paths = np.concatenate([part.paths for part in parts])
     values = np.full((len(paths), len(classes)), UNKNOWN, dtype=np.int8)
     for column, name in enumerate(own):
@@ -76,7 +76,7 @@ def evaluate_test_set(
     test_set: PreparedSplit,
     *,
     threshold: float = 0.5,
-    workers: int = 0,
+    workers: int | None = None,
     engine: str = AUTO,
     report: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
@@ -84,11 +84,12 @@ def evaluate_test_set(
     check_threshold(threshold)
     keep_freed_memory()
     run.require_finished()
-    loader = evaluation_loader(run.config(), test_set, workers)
     scorer = load_scorer(run, engine=engine, images=len(test_set))
+    loader = evaluation_loader(run.config(), test_set, workers, scorer.device)
     scores = scorer.scores(loader, len(test_set), report=report).numpy()
     thresholds = load_class_thresholds(run) if has_class_thresholds(run) else None
     measured: dict[str, Any] = {"run": str(run.path), "split": test_set.name, "recovery": None}
+    measured["engine"] = scorer.engine_used
     measured |= label_metrics(scores, test_set.observed, threshold)
     measured["decided"] = thresholds and threshold_metrics(scores, test_set.observed, thresholds)
     return measured

@@ -43,17 +43,19 @@ class Highest:
         return rows[order], classes[order], scores[order]
 
 
-def write_missing(run: Run, *, workers: int = 0, report: Callable[[int], None] | None = None) -> None:
+def write_missing(
+    run: Run, *, workers: int | None = None, report: Callable[[int], None] | None = None
+) -> None:
     """Write the unknown training labels with the highest scores: ``rows``, ``classes``, ``scores`` (n,).
 
     At most 20 of a class, the highest first.
     """
     split = run.split("train")
     scorer = load_scorer(run, images=len(split))
-    loader = evaluation_loader(run.config(), split, workers)
+    loader = evaluation_loader(run.config(), split, workers, scorer.device)
     highest = Highest(len(split.truth.classes), MOST)
     for batch, output, _ in scorer.batches(loader, np.arange(len(split)), report=report):
-        unknown = torch.from_numpy(split.observed.values[batch.numpy()] == UNKNOWN)
+        unknown = torch.from_numpy(split.observed.matrix[batch.numpy()] == UNKNOWN)
         highest.add(torch.sigmoid(full_precision(output.logits)).float().cpu(), batch, unknown)
     rows, classes, scores = highest.ranked()
     write_arrays(run.missing_file, rows=rows.numpy(), classes=classes.numpy(), scores=scores.numpy())

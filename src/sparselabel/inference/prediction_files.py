@@ -67,8 +67,8 @@ class XmpSidecars:
         file = Path(f"{prediction.image}.xmp")
         if prediction.error is not None:
             return
-        if file.exists():
-            if f'x:xmptk="{TOOLKIT}"' not in file.read_bytes()[:1000].decode(errors="replace"):
+        if os.path.lexists(file):
+            if not _is_ours(file):
                 self.others.append(str(file))
                 return
         elif not prediction.labels:
@@ -83,6 +83,14 @@ class XmpSidecars:
         return counted(self.written, "XMP sidecar") + (left + self.others[0] if self.others else "")
 
 
+def _is_ours(sidecar: Path) -> bool:
+    """Whether a sidecar is a file that we wrote; what is a link, a pipe or a folder is of others."""
+    if sidecar.is_symlink() or not sidecar.is_file():
+        return False
+    with sidecar.open("rb") as file:
+        return f'x:xmptk="{TOOLKIT}"' in file.read(1000).decode(errors="replace")
+
+
 class SortedImages:
     """Copies images into DIR/CLASS/ for each of their labels, or links them."""
 
@@ -95,7 +103,7 @@ class SortedImages:
                 what=folder,
             )
         self.folder, self.links, self.written, self.without = folder, links, 0, 0
-        self.names = {name: re.sub(r"^\.+", "_", safe) for name, safe in safe_names(classes).items()}
+        self.names = safe_names(classes)
 
     def write(self, prediction: Prediction) -> None:
         """One image, once per label."""
@@ -159,7 +167,9 @@ class FiftyOneFile(_Collected):
             for image, found in self.predictions
         }
         self.save({"classes": list(self.classes), "labels": labels})
-        return f"{self.out}: labels for FiftyOne (data_path {root!r})"
+        lost = len(self.predictions) - len(labels)
+        rest = f"; {counted(lost, 'image')} not in it: others have the same name before the suffix"
+        return f"{self.out}: labels for FiftyOne (data_path {root!r}){rest if lost else ''}"
 
 
 class LabelStudioFile(_Collected):

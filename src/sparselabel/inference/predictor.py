@@ -16,7 +16,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from sparselabel.config import AUTO
 from sparselabel.data.decode import load
+from sparselabel.data.image_paths import image_paths, images
+from sparselabel.data.image_shards import ShardImage
 from sparselabel.data.image_source import as_image
+from sparselabel.data.loaders import CPU, in_threads, worker_processes
 from sparselabel.data.transforms import View, draw, render
 from sparselabel.errors import DataError
 from sparselabel.inference.class_thresholds import ClassThresholds, load_class_thresholds
@@ -69,22 +72,24 @@ class Predictor:
         self._read = read or ReadView(view)
 
     def __call__(
-        self, images: Any, *, maps: bool = False, batch: int = BATCH, workers: int = 0
+        self, images: Any, *, maps: bool = False, batch: int = BATCH, workers: int | None = None
     ) -> Iterator[Prediction]:
         """Predictions in the order of the images, one batch at a time in memory.
 
-        An image is a path, a PIL image, an array (H, W, C) or a tensor (C, H, W), in uint8 or in floats in
-        0..1; ``images`` is one of them, an iterable of them, a batch as one array or tensor, or a folder.
+        An image is a path or an address, a PIL image, an array (H, W, C) or a tensor (C, H, W), in uint8 or
+        in floats in 0..1; ``images`` is one of them, an iterable of them, a batch as one array or tensor, or
+        a folder. The path of a tar or of a Parquet table means all images in it.
         """
         counter, left = itertools.count(), images_of(images)
         first = [*islice(left, WORTH)] if self._few is not None else []
         self._used = self._few if self._few is not None and len(first) < WORTH else self.model
-        for loaded in stream(itertools.chain(first, left), self._read, batch, workers):
+        device = self._used.device if isinstance(self._used, Scorer) else CPU
+        for loaded in stream(itertools.chain(first, left), self._read, batch, workers, device):
             scores, cells = self._scored(self._used, loaded.views, maps)
             place = 0
             for number, item in enumerate(loaded.images):
                 count = next(counter)
-                path = item if isinstance(item, str) else f"image {count}"
+                path = _name(item, count)
                 if number in loaded.errors:
                     yield Prediction(path, (), np.zeros(0), loaded.errors[number])
                     continue
@@ -156,17 +161,15 @@ class Loaded(NamedTuple):
 def images_of(given: Any) -> Iterator[Any]:
     """Paths and images, one after the other, of whatever ``Predictor`` takes."""
     if isinstance(given, str | Path):
-        if not Path(given).is_dir():
-            yield str(given)
-            return
-        from sparselabel.inference.image_paths import image_paths
-
-        yield from image_paths([str(given)])
+        yield from images(image_paths([str(given)]))
     elif isinstance(given, Image.Image) or getattr(given, "ndim", 0) in (2, 3):
         yield given
     elif isinstance(given, Iterable):
-        for item in given:
-            yield str(item) if isinstance(item, Path) else item
+        for named, items in itertools.groupby(given, lambda item: isinstance(item, str | Path)):
+            if named:
+                yield from images(map(str, items))
+            else:
+                yield from items
     else:
         raise DataError(
             f"images are paths, PIL images, arrays or tensors, not {type(given).__name__}", what="images"
@@ -181,31 +184,48 @@ class ReadView:
 
     def __call__(self, item: Any) -> Pixels:
         """(3, S, S) What the model sees of a file, or of an image in memory."""
-        image = load(item, self.view.at_least) if isinstance(item, str) else as_image(item)
+        if isinstance(item, ShardImage):
+            if item.problem:
+                raise DataError(item.problem, what=item.name)
+            image = load(item.name, self.view.at_least, content=item.content)
+        else:
+            image = load(item, self.view.at_least) if isinstance(item, str) else as_image(item)
         return render(image, draw(self.view, (0, 0, 0, 0), image.width, image.height), self.view.size)
 
 
-def stream(images: Iterable[Any], read: Read, batch: int, workers: int) -> Iterator[Loaded]:
+def stream(
+    images: Iterable[Any], read: Read, batch: int, workers: int | None, device: torch.device = CPU
+) -> Iterator[Loaded]:
     """Batches of images in their order; one that cannot be read is an error in its batch."""
     yield from DataLoader(
         _Files(read),
         batch_sampler=_Batches(images, batch),
         collate_fn=_as_is,
-        num_workers=workers,
-        multiprocessing_context="fork" if workers else None,
+        num_workers=worker_processes(workers, device),
+        pin_memory=device.type == "cuda",
     )
 
 
 class _Batches:
-    """Batches of images as they come; the loader asks for a few more than it has workers."""
+    """Batches of images as they come, each of one group; the loader asks for a few more than its workers."""
 
     def __init__(self, images: Iterable[Any], batch: int) -> None:
         self.images, self.batch = images, batch
 
     def __iter__(self) -> Iterator[Any]:  # torch says lists of indices; it hands on whatever it gets
-        images = iter(self.images)
-        while batch := tuple(islice(images, self.batch)):
-            yield batch
+        for _, group in itertools.groupby(self.images, _group):
+            while batch := tuple(islice(group, self.batch)):
+                yield batch
+
+
+def _group(item: Any) -> str:
+    return item.group if isinstance(item, ShardImage) else ""
+
+
+def _name(item: Any, number: int) -> str:
+    if isinstance(item, ShardImage):
+        return item.name
+    return item if isinstance(item, str) else f"image {number}"
 
 
 class _Files(Dataset[Any]):
@@ -215,14 +235,17 @@ class _Files(Dataset[Any]):
     def __getitems__(self, images: tuple[Any, ...]) -> Loaded:
         """A whole batch."""
         errors: dict[int, str] = {}
-        views = []
-        for place, item in enumerate(images):
+        views: dict[int, Pixels] = {}
+
+        def read(place: int) -> None:
             try:
-                views.append(self.read(item))
+                views[place] = self.read(images[place])
             except DataError as error:
                 errors[place] = str(error)
-        stacked = torch.from_numpy(np.stack(views)) if views else torch.empty(0)
-        return Loaded(images, stacked, errors)
+
+        in_threads(read, len(images))
+        stacked = np.stack([views[place] for place in sorted(views)]) if views else np.zeros(0, np.uint8)
+        return Loaded(images, torch.from_numpy(stacked), errors)
 
 
 def _as_is(batch: Any) -> Any:

@@ -22,7 +22,7 @@ from sparselabel.file_formats import read_array, read_json
 from sparselabel.files import write_json
 from sparselabel.inference.engine import TORCH
 from sparselabel.inference.scorer import BATCH, evaluation_loader, full_precision, load_scorer
-from sparselabel.resources import claim, format_bytes
+from sparselabel.resources import format_bytes, mapped_array
 from sparselabel.run import Run
 
 FEATURES = 1024  # rows of stored features at a time
@@ -41,7 +41,7 @@ def review_scores(run: Run, split: PreparedSplit) -> ReviewScores | None:
         scores: ReviewScores = read_array(file, "f N L", error=RunError, mapped=True)
     except RunError:
         return None
-    return scores if scores.shape == split.truth.values.shape else None
+    return scores if scores.shape == split.truth.matrix.shape else None
 
 
 def write_review_scores(
@@ -49,7 +49,7 @@ def write_review_scores(
     split: PreparedSplit,
     *,
     features: FeatureLoader | None = None,
-    workers: int = 0,
+    workers: int | None = None,
     engine: str = AUTO,
     report: Callable[[int], None] | None = None,
 ) -> ReviewScores:
@@ -57,15 +57,15 @@ def write_review_scores(
     scorer = load_scorer(run, engine=engine, images=len(split))
     file = run.review_scores_file
     partial = file.with_name(file.name + ".partial")
-    scores = np.lib.format.open_memmap(partial, "w+", np.float16, split.truth.values.shape)
-    claim(partial, _no_room)
+    scores = mapped_array(partial, np.float16, split.truth.matrix.shape, _no_room)
     scores[:] = np.nan
     unreadable: list[str] = []
     if features is not None:
         scorer, batch = replace(scorer, model=scorer.head, engine=TORCH), FEATURES
         loader: Loader = features
     else:
-        loader, batch = Readable(evaluation_loader(run.config(), split, workers), unreadable), BATCH
+        images = evaluation_loader(run.config(), split, workers, scorer.device)
+        loader, batch = Readable(images, unreadable), BATCH
     for rows, output, _ in scorer.batches(loader, np.arange(len(split)), batch=batch, report=report):
         scores[rows.numpy()] = torch.sigmoid(full_precision(output.logits)).cpu().numpy().astype(np.float16)
     if len(split) and len(unreadable) == len(split):

@@ -1,17 +1,23 @@
 """Scores of a split as a run keeps them (RUN/scores-SPLIT.npz), beside the labels they are evaluated by."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from sparselabel.data.dataset import PreparedSplit, evaluation_labels
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
-from sparselabel.errors import RunError, command
-from sparselabel.file_formats import read_arrays
-from sparselabel.files import write_arrays
-from sparselabel.metrics.average_precision import Scores
+from sparselabel.errors import ResourceError, RunError, command, param
+from sparselabel.file_formats import read_arrays, read_json
+from sparselabel.files import write_arrays, write_json
+from sparselabel.metrics import score_file
+from sparselabel.metrics.score_file import ScoreFile, ScoreMatrix, Scores, in_memory
+from sparselabel.resources import format_bytes
 from sparselabel.run import Run
+
+IDS_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +26,12 @@ class SplitScores:
 
     run: Run
     split: PreparedSplit
-    scores: Scores
+    scores: ScoreMatrix
+
+    @property
+    def array(self) -> Scores:
+        """(N, L) The scores in memory; an error with their size if they are too many."""
+        return in_memory(self.scores)
 
     @property
     def labels(self) -> LabelTable:
@@ -33,23 +44,68 @@ class SplitScores:
         return np.asarray(self.labels.values == POSITIVE).astype(np.int8)
 
 
-def keep_scores(run: Run, split: PreparedSplit, scores: Scores) -> None:
-    """Write RUN/scores-SPLIT.npz, as floats."""
-    ids = np.asarray(split.truth.ids)
-    write_arrays(run.scores_file(split.name), ids=ids, scores=np.asarray(scores, np.float32))
+def new_scores(run: Run, split: PreparedSplit) -> ScoreFile | None:
+    """A file for a split's scores, if they are too many for memory; the room for it is taken now."""
+    shape = split.truth.matrix.shape
+    if 4 * shape[0] * shape[1] <= score_file.LARGEST_SCORES:
+        return None
+    file = run.large_scores_file(split.name)
+    partial = file.with_name(file.name + ".partial")
+    run.path.mkdir(parents=True, exist_ok=True)
+    return ScoreFile(partial, shape, refusal=_no_room)
+
+
+def _no_room(folder: Path, size: int, free: int) -> ResourceError:
+    return ResourceError(
+        f"scores of all images and classes take {format_bytes(size)} and {folder} has {format_bytes(free)} "
+        "free",
+        "make room",
+        f"prepare fewer images of the split ({param('keep_test')}, {param('keep_validation')})",
+        what=folder,
+        value=size,
+        allowed=free,
+    )
+
+
+def keep_scores(run: Run, split: PreparedSplit, scores: ScoreMatrix) -> ScoreMatrix:
+    """Write RUN/scores-SPLIT.npz, as floats; scores that are in a file are moved there."""
+    if not isinstance(scores, ScoreFile):
+        ids = np.asarray(split.truth.ids)
+        write_arrays(run.scores_file(split.name), ids=ids, scores=np.asarray(scores, np.float32))
+        return scores
+    file = run.large_scores_file(split.name)
+    file.with_suffix(".json").unlink(missing_ok=True)  # so that it is never said of other scores
+    scores.path.replace(file)
+    write_json(file.with_suffix(".json"), {"images": _digest(split)})
+    return ScoreFile(file, scores.shape)
+
+
+def _digest(split: PreparedSplit) -> str:
+    """What tells a split's images and their order."""
+    digest = hashlib.blake2b(digest_size=16)
+    for start in range(0, len(split), IDS_AT_ONCE):
+        digest.update("\n".join(split.truth.ids[start : start + IDS_AT_ONCE].tolist()).encode() + b"\n")
+    return digest.hexdigest()
 
 
 def saved_scores(run: Run, split: str) -> SplitScores:
     """Read RUN/scores-SPLIT.npz; refuses scores of other images than the split has now."""
     prepared_split = run.split(split)
-    file = run.scores_file(split)
+    file, large = run.scores_file(split), run.large_scores_file(split)
     evaluate = command("evaluate", run.path, split=split)
+    if large.is_file():
+        about = read_json(large.with_suffix(".json"), dict, f"{evaluate} writes it again", error=RunError)
+        if about.get("images") != _digest(prepared_split):
+            raise RunError(f"{large} has the scores of other images", f"{evaluate} writes it again")
+        return SplitScores(run, prepared_split, ScoreFile(large, prepared_split.truth.matrix.shape))
     if not file.is_file():
         raise RunError(f"there is no {file}", f"{evaluate} writes it", what=file)
     arrays = read_arrays(file, {"ids": "U N", "scores": "f M L"}, f"{evaluate} writes it again")
     ids, scores = arrays["ids"], arrays["scores"]
-    if not np.array_equal(ids, prepared_split.truth.ids) or scores.shape != prepared_split.truth.values.shape:
+    if not np.array_equal(ids, prepared_split.truth.ids) or scores.shape != prepared_split.truth.matrix.shape:
         raise RunError(f"{file} has the scores of other images or classes", f"{evaluate} writes it again")
+    if scores.size and not np.isfinite([scores.min(), scores.max()]).all():  # these carry NaN along
+        raise RunError(f"{file} has scores that are no numbers", f"{evaluate} writes it again", what=file)
     return SplitScores(run, prepared_split, scores)
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from sparselabel.checksums import require_checksum
 from sparselabel.config import AUTO, TrainConfig
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.loaders import ImageLoader, Loader, in_order, rows_of
+from sparselabel.data.loaders import CPU, ImageLoader, Loader, in_order, rows_of
 from sparselabel.data.transforms import View, views_of
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.distributed import default_precision
@@ -35,6 +35,7 @@ from sparselabel.inference.engine import (
     choose_engine,
     missing_packages,
 )
+from sparselabel.metrics.score_file import ScoreFile, ScoreMatrix
 from sparselabel.models.backbone import NONE, Backbone, make_backbone, own_backbone
 from sparselabel.models.classifier import HEAD, Classifier, Head, LinearHead, Output
 from sparselabel.models.heads import make_head
@@ -179,6 +180,25 @@ class Scorer:
             if report is not None:
                 report(len(numbers))
 
+    def score_matrix(
+        self,
+        loader: Loader,
+        into: ScoreFile | None,
+        count: int,
+        *,
+        maps: bool = False,
+        report: Callable[[int], None] | None = None,
+        look: Callable[[Tensor, Output, ViewGeometry], None] | None = None,
+    ) -> ScoreMatrix:
+        """(count, L) Scores of all rows in 0..1; where there is a file for them, ``into`` it."""
+        if into is None:
+            return self.scores(loader, count, maps=maps, report=report, look=look).numpy()
+        for scored in self.batches(loader, np.arange(count), maps=maps, report=report):
+            if look is not None:
+                look(*scored)
+            into.append(torch.sigmoid(full_precision(scored.output.logits)).float().cpu().numpy())
+        return into
+
     def scores(
         self,
         loader: Loader,
@@ -260,9 +280,11 @@ def evaluation_view(config: TrainConfig) -> View:
     return views_of(config.views)[1]
 
 
-def evaluation_loader(config: TrainConfig, split: PreparedSplit, workers: int = 0) -> ImageLoader:
-    """Images of a split as evaluation sees them."""
-    return ImageLoader(split, evaluation_view(config), workers=workers)
+def evaluation_loader(
+    config: TrainConfig, split: PreparedSplit, workers: int | None = 0, device: torch.device = CPU
+) -> ImageLoader:
+    """Images of a split as evaluation sees them, for a model on this device."""
+    return ImageLoader(split, evaluation_view(config), workers=workers, device=device)
 
 
 def load_classifier(run: Run) -> Classifier:

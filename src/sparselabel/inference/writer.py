@@ -11,6 +11,7 @@ from pathlib import Path, PurePath
 from typing import IO, Any, TypedDict
 
 from sparselabel.data.decode import load
+from sparselabel.data.image_shards import ShardImage
 from sparselabel.data.thumbnails import with_map
 from sparselabel.data.transforms import View
 from sparselabel.errors import ConfigError, ResourceError, RunError, param
@@ -24,6 +25,7 @@ SEPARATOR = ";"
 KINDS = (".csv", ".jsonl")
 BEGIN_ANEW = f"begin anew ({param('force', True)})"
 ANOTHER_OUT = f"choose another {param('out')}"
+NAMED = 20  # images that cannot be read and are named; the output names all
 FIELDS = ["image", "labels", "scores", "error"]
 
 
@@ -43,18 +45,18 @@ class Output:
         self.done = 0
         self._lock = ExitStack()
         if not self.json:
-            _refuse_separators(classes)
+            refuse_separators(classes)
         self._about = about | {"all_scores": all_scores}
         self._file: IO[str] = sys.stdout if self.out is None else self._opened(self.out, resume)
         if not self.json and (self.out is None or not self._file.tell()):
-            header = FIELDS + (list(classes) if all_scores else [])
-            self._file.write(_csv_line(header))
+            self._file.write(csv_header(classes, all_scores))
 
-    def skip(self, paths: Iterator[str]) -> Iterator[str]:
+    def skip(self, images: Iterator[str | ShardImage]) -> Iterator[str | ShardImage]:
         """The images that are still to do; refuses a file that was begun with other ones."""
         for number, written in enumerate(self._written() if self.done else (), 1):
-            path = next(paths, None)
-            if path is None or written != _text(path):
+            image = next(images, None)
+            path = image.name if isinstance(image, ShardImage) else image
+            if path is None or written != text_of(path):
                 self.stop()
                 now = "missing now" if path is None else f"{path!r} now"
                 raise RunError(
@@ -63,13 +65,18 @@ class Output:
                     "name the same ones",
                     BEGIN_ANEW,
                 )
-        return paths
+        return images
 
     def write(self, prediction: Prediction, maps: dict[str, str] | None = None) -> None:
         """One image."""
-        line = self._json_line(prediction, maps) if self.json else self._row(prediction)  # no object is kept
+        line = self._line(prediction, maps)  # no object is kept
         with self._named():
             self._file.write(line)
+
+    def _line(self, prediction: Prediction, maps: dict[str, str] | None) -> str:
+        if self.json:
+            return json_line(prediction, self.classes, self.all_scores, maps)
+        return csv_line(prediction, self.classes, self.all_scores)
 
     def finish(self) -> None:
         """All are written: the file gets its name."""
@@ -100,27 +107,6 @@ class Output:
     def _named(self) -> AbstractContextManager[None]:
         return nullcontext() if self.out is None else named(self.out)
 
-    def _row(self, prediction: Prediction) -> str:
-        labels = SEPARATOR.join(name for name, _ in prediction.labels)
-        scores = SEPARATOR.join(f"{score:.4f}" for _, score in prediction.labels)
-        row = [_text(prediction.image), labels, scores, _text(prediction.error or "")]
-        if self.all_scores:
-            row += [f"{score:.4f}" for score in prediction.scores] or [""] * len(self.classes)
-        return _csv_line(row)
-
-    def _json_line(self, prediction: Prediction, maps: dict[str, str] | None) -> str:
-        line: dict[str, Any] = {"image": _text(prediction.image)}
-        if prediction.error is not None:
-            line["error"] = _text(prediction.error)
-        else:
-            line["labels"] = [{"name": name, "score": round(score, 4)} for name, score in prediction.labels]
-            if self.all_scores:
-                rounded = (round(score, 4) for score in prediction.scores.tolist())
-                line["scores"] = dict(zip(self.classes, rounded, strict=True))
-            if maps is not None:
-                line["maps"] = maps
-        return json.dumps(line, ensure_ascii=False) + "\n"
-
     def _opened(self, out: Path, resume: bool) -> IO[str]:
         partial = _partial(out)
         self._lock.enter_context(locked(out.parent, ANOTHER_OUT, file=out.name))
@@ -150,6 +136,38 @@ class Output:
                 yield from (row["image"] for row in csv.DictReader(file))
 
 
+def csv_header(classes: Sequence[str], all_scores: bool) -> str:
+    """The first line of CSV."""
+    return _csv_line(FIELDS + (list(classes) if all_scores else []))
+
+
+def csv_line(prediction: Prediction, classes: Sequence[str], all_scores: bool) -> str:
+    """A prediction as a line of CSV."""
+    labels = SEPARATOR.join(name for name, _ in prediction.labels)
+    scores = SEPARATOR.join(f"{score:.4f}" for _, score in prediction.labels)
+    row = [text_of(prediction.image), labels, scores, text_of(prediction.error or "")]
+    if all_scores:
+        row += [f"{score:.4f}" for score in prediction.scores] or [""] * len(classes)
+    return _csv_line(row)
+
+
+def json_line(
+    prediction: Prediction, classes: Sequence[str], all_scores: bool, maps: dict[str, str] | None = None
+) -> str:
+    """A prediction as a line of JSON."""
+    line: dict[str, Any] = {"image": text_of(prediction.image)}
+    if prediction.error is not None:
+        line["error"] = text_of(prediction.error)
+    else:
+        line["labels"] = [{"name": name, "score": round(score, 4)} for name, score in prediction.labels]
+        if all_scores:
+            rounded = (round(score, 4) for score in prediction.scores.tolist())
+            line["scores"] = dict(zip(classes, rounded, strict=True))
+        if maps is not None:
+            line["maps"] = maps
+    return json.dumps(line, ensure_ascii=False) + "\n"
+
+
 def check_out(out: str, *, force: bool, resume: bool) -> None:
     """Raise if predictions cannot be written there, before any work."""
     if out == STANDARD_OUTPUT:
@@ -175,7 +193,8 @@ def check_out(out: str, *, force: bool, resume: bool) -> None:
         )
 
 
-def _refuse_separators(classes: Sequence[str]) -> None:
+def refuse_separators(classes: Sequence[str]) -> None:
+    """Raise if a class cannot stand in a list of CSV."""
     for name in classes:
         if SEPARATOR in name:
             raise ConfigError(
@@ -209,7 +228,7 @@ def _csv_line(row: Sequence[str]) -> str:
     return line.getvalue()
 
 
-def _text(text: str) -> str:
+def text_of(text: str) -> str:
     """A name that is no text (bytes of an old encoding) with its odd bytes shown as such."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
@@ -253,8 +272,8 @@ class MapFolder:
 
 
 def safe_names(classes: Sequence[str]) -> dict[str, str]:
-    """By class, a name that can stand in that of a file, and no two the same."""
-    safe = [re.sub(r"[^\w .,+()-]", "_", name)[:LONGEST] for name in classes]
+    """By class, a name that can be that of a file or folder, not hidden, and no two the same."""
+    safe = [re.sub(r"^\.+|^$|[^\w .,+()-]", "_", name)[:LONGEST] for name in classes]
     if len({name.lower() for name in safe}) < len(safe):  # two would share a file
         safe = [f"{place}-{name}" for place, name in enumerate(safe)]
     return dict(zip(classes, safe, strict=True))

@@ -15,7 +15,7 @@ the data set, the model, the optimizer or the configuration.
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sparselabel.data.labels import NEGATIVE
+from sparselabel.data.labels import NEGATIVE, Indices, LabelMatrix, SparseLabels, count_per_class, take_rows
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.distributed import all_reduce_sum
@@ -41,6 +41,47 @@ gigabytes. ``topk_per_class`` takes about 200 bytes for each."""
 def rows_at_once(classes: int) -> int:
     """How many rows have at most ``ENTRIES_AT_ONCE`` labels; at least one."""
     return max(1, ENTRIES_AT_ONCE // max(1, classes))
+
+
+class LabelRows:
+    """Labels (n, L) of which the known ones are kept, read as a tensor is: rows are written out when asked.
+
+    ``labels[index]`` are the labels (B, L) of some rows, so that a step takes as long for any n.
+    """
+
+    def __init__(self, labels: SparseLabels) -> None:
+        self.labels = labels
+        self.shape = torch.Size(labels.shape)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, rows: "Tensor | slice") -> Tensor:
+        return torch.from_numpy(self.labels[rows if isinstance(rows, slice) else rows.numpy()])
+
+    def index_select(self, dim: int, rows: Tensor) -> Tensor:
+        """(B, L) The labels of some rows; ``dim`` is 0, as rows are."""
+        return self[rows]
+
+
+Observed = Tensor | LabelRows
+"""(n, L) Labels: a tensor, or compressed rows that are read like one."""
+
+
+def observed_rows(labels: LabelMatrix, rows: Indices | None = None) -> Observed:
+    """The labels, or those of some rows, as a method reads them."""
+    some = labels if rows is None else take_rows(labels, rows)
+    return LabelRows(some) if isinstance(some, SparseLabels) else torch.from_numpy(some)
+
+
+def count_labels(observed: Observed, label: int) -> Tensor:
+    """(L,) int64 How many labels of every class are ``label``."""
+    if isinstance(observed, LabelRows):
+        return torch.from_numpy(count_per_class(observed.labels, label))
+    counts = torch.zeros(observed.shape[1], dtype=torch.int64)
+    for some in in_chunks(observed):
+        counts += (some == label).sum(dim=0)
+    return counts
 
 
 def in_chunks(values: Tensor) -> tuple[Tensor, ...]:
@@ -84,7 +125,7 @@ class Layout:
     """
 
     rows: Tensor
-    observed: Tensor
+    observed: Observed
     total: int
     seed: int = 0
     processes: int = 1
@@ -96,18 +137,17 @@ class Layout:
     @cached_property
     def has_negatives(self) -> bool:
         """Whether any label of this process is an observed negative."""
-        return any(bool((some == NEGATIVE).any()) for some in self.chunks())
+        return bool(self.counts(NEGATIVE).any())
 
-    def chunks(self) -> tuple[Tensor, ...]:
+    def chunks(self) -> Iterator[Tensor]:
         """The labels (c, L) in chunks of a bounded size, at least one."""
-        return in_chunks(self.observed)
+        size = rows_at_once(self.observed.shape[1])
+        for start in range(0, max(len(self.observed), 1), size):
+            yield self.observed[start : start + size]
 
     def counts(self, label: int) -> Tensor:
         """(L,) int64 How many labels of every class are ``label``, in this process."""
-        counts = torch.zeros(self.observed.shape[1], dtype=torch.int64)
-        for some in self.chunks():
-            counts += (some == label).sum(dim=0)
-        return counts
+        return count_labels(self.observed, label)
 
     def local_index(self, rows: Tensor) -> Tensor:
         """(B,) The positions of ``rows`` (B,) in ``self.rows``; any position for padding."""

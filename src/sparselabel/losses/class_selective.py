@@ -74,6 +74,8 @@ class SelectiveUnknown(TargetRule):
     without any label are left out (D^u of PatchML eq. 5), and do not count in B.
     """
 
+    side_by_side = True
+
     def __init__(
         self,
         unknown: Unknown = "selective",
@@ -123,16 +125,16 @@ class SelectiveUnknown(TargetRule):
         if self.unknown == "ignore":
             return Targets(value, (~unknown).to(value.dtype))
         rows = step.valid & has_labels(step.observed) if self.labeled_only else step.valid
-        left_out = ~rows[:, None] & unknown
+        left_out = ~rows[..., None] & unknown
         if self.unknown == "selective":
-            left_out = left_out | self._likely(step, unknown & rows[:, None], rows)
+            left_out = left_out | self._likely(step, unknown & rows[..., None], rows)
         return Targets(value, (~left_out).to(value.dtype))
 
     def _likely(self, step: Step, candidates: Tensor, rows: Tensor) -> Tensor:
         """(B, L) bool The candidates that may well be positive."""
         logits = at_least_float32(step.outputs[0].logits.detach())
-        count, there = all_reduce_sum(torch.stack((rows.sum(), candidates.sum())))
-        likely = largest(logits, candidates, min(self.likeliest * int(count), int(there)))
+        count, there = all_reduce_sum(torch.stack((rows.sum(-1), candidates.sum((-2, -1)))))
+        likely = largest(logits, candidates, torch.minimum(self.likeliest * count, there))
         if self.prior is not None:
             frequent = torch.tensor(self.prior, device=logits.device) > self.prior_threshold
             likely = likely | (candidates & frequent)
@@ -141,7 +143,7 @@ class SelectiveUnknown(TargetRule):
 
 def has_labels(observed: Tensor) -> Tensor:
     """(B,) bool Which images have a label at all; the others are D^u of PatchML §3.2."""
-    return (observed != UNKNOWN).any(dim=1)
+    return (observed != UNKNOWN).any(dim=-1)
 
 
 @register(

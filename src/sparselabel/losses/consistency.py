@@ -60,6 +60,7 @@ class Consistency(LossPart):
     """γ times the distance between the scores and the image's running scores (Verelst 2023 eq. 6)."""
 
     after_warm_up = True
+    side_by_side = True
 
     def __init__(self, scores: RunningScores, weight: float = 1.0, distance: DistanceName = "l1") -> None:
         super().__init__()
@@ -71,10 +72,10 @@ class Consistency(LossPart):
         """The mean over the batch's entries; 0 before the term joins."""
         logits = at_least_float32(step.outputs[0].logits)
         if not step.progress.warmed_up:
-            return logits.new_zeros(())
+            return logits.new_zeros(logits.shape[:-2])
         target = self.scores(step.rows).to(logits.device, logits.dtype)
         losses = self.distance(logits, torch.sigmoid(logits), target)
-        return self.weight * batch_mean(losses * step.valid[:, None], step.valid)
+        return self.weight * batch_mean(losses * step.valid[..., None], step.valid)
 
 
 class SpatialConsistency(LossPart):

@@ -27,6 +27,7 @@ from sparselabel.losses.base import (
 )
 from sparselabel.losses.registry import register
 from sparselabel.losses.running_scores import RunningScores
+from sparselabel.losses.score_prior import ScorePrior, Scores, prior_of
 from sparselabel.losses.setting_checks import Expected, checked_counts, refuse_too_many, within_label_bounds
 from sparselabel.losses.target_rules import positive_targets
 
@@ -62,6 +63,7 @@ class ExpectedLabels(LossPart):
 
     At the start of every epoch but the first, class i selects its p_i − count_i highest-scoring unknown rows
     by running score; observed positives are already counted in p_i. In the first epoch nothing is selected.
+    With another model's scores (ours) rows are ranked by the odds of both, in the first epoch by these alone.
     Each row is visited once per epoch, so its score is unchanged until then and one threshold per class is
     enough.
     """
@@ -70,9 +72,10 @@ class ExpectedLabels(LossPart):
     threshold_row: Tensor
     side_by_side = True
 
-    def __init__(self, scores: RunningScores, expected: Expected) -> None:
+    def __init__(self, scores: RunningScores, expected: Expected, prior: ScorePrior | None = None) -> None:
         super().__init__()
         self.scores = scores
+        self.prior = prior
         self.expected = checked_counts(expected)
         self._current_epoch = 0
         self._of_runs: Sequence[ExpectedLabels] = ()
@@ -87,6 +90,8 @@ class ExpectedLabels(LossPart):
         observed, negatives = (all_reduce_sum(layout.counts(label)) for label in (POSITIVE, NEGATIVE))
         refuse_too_many(self.expected, layout.observed.shape[1], layout.total)
         positives = positives_of_classes(self.expected, observed, negatives, layout.total)
+        if self.prior is not None:
+            self.prior.fit(layout, positives)
         self.num_to_select = positives - observed
         self._set_threshold(no_rows(len(positives)))
 
@@ -101,6 +106,9 @@ class ExpectedLabels(LossPart):
             self._set_threshold(Threshold(score, row))  # (R, 1, L)
         elif progress.epoch > 0:
             self._set_threshold(topk_per_class(self._candidate_chunks, self.num_to_select, self.layout.total))
+        elif self.prior is not None:
+            count = torch.where(self.prior.weight > 0, self.num_to_select, 0)
+            self._set_threshold(topk_per_class(self._candidate_chunks, count, self.layout.total))
 
     def forward(self, step: Step) -> Tensor:
         """(B, L) bool: unknown, but expected to be positive."""
@@ -108,7 +116,7 @@ class ExpectedLabels(LossPart):
             raise not_begun(step.progress)
         # On the CPU, where rows, scores and thresholds are: only the mask goes to the model's device.
         threshold = Threshold(self.threshold_score.cpu(), self.threshold_row.cpu())
-        selected = threshold.selects(self.scores(step.rows), step.rows.cpu())
+        selected = threshold.selects(self._likely(self.scores(step.rows), step.rows), step.rows.cpu())
         return selected.to(step.observed.device) & (step.observed == UNKNOWN)
 
     def _set_threshold(self, threshold: Threshold) -> None:
@@ -118,9 +126,18 @@ class ExpectedLabels(LossPart):
     def _candidate_chunks(self) -> Iterator[Chunk]:
         observed, rows = self.layout.observed, self.layout.rows
         for local_index in self.scores.rows.chunks(rows_at_once(observed.shape[1])):
-            yield Chunk(
-                rows[local_index], self.scores.rows.read(local_index), observed[local_index] == UNKNOWN
-            )
+            own = rows[local_index]
+            scores = self._likely(self.scores.rows.read(local_index), own)
+            yield Chunk(own, scores, observed[local_index] == UNKNOWN)
+
+    def _likely(self, scores: Tensor, rows: Tensor) -> Tensor:
+        """Running scores (..., L) of some rows, with the odds that another model's scores add to them."""
+        if self.prior is None:
+            return scores
+        odds: Tensor = self.prior(rows).exp()
+        if self._current_epoch == 0:  # no running score says anything yet
+            return odds / (1 + odds)
+        return scores * odds / (1 - scores + scores * odds)
 
 
 class ExpectedNegative(TargetRule):
@@ -154,7 +171,7 @@ class ExpectedPositive(TargetRule):
 
 
 @register("en")
-def en(expected_positives: Expected = None, momentum: float = 0.8) -> ComposedLoss:
+def en(expected_positives: Expected = None, momentum: float = 0.8, scores: Scores = None) -> ComposedLoss:
     """Expected negatives: unknown is negative, but likely positives are left out (Verelst 2023 eq. 3–5).
 
     The p_i − count_i highest-scoring unknown images of class i by running score (eq. 4) are expected
@@ -169,16 +186,19 @@ def en(expected_positives: Expected = None, momentum: float = 0.8) -> ComposedLo
         K, the mean number of classes in an image, or the number of images of every class.
     momentum
         μ of running averages.
+    scores
+        Another model's scores of the training images (N, L), on any scale; NaN for none. Images are then
+        chosen by running score and these together.
     """
-    rule = ExpectedNegative(ExpectedLabels(RunningScores(momentum), expected_positives))
+    rule = ExpectedNegative(ExpectedLabels(RunningScores(momentum), expected_positives, prior_of(scores)))
     return ComposedLoss(TargetLoss(rule, cross_entropy))
 
 
 @register("ep", like=en)
-def ep(expected_positives: Expected = None, momentum: float = 0.8) -> ComposedLoss:
+def ep(expected_positives: Expected = None, momentum: float = 0.8, scores: Scores = None) -> ComposedLoss:
     """Expected positives: as en, but the likeliest positives count as positive (Verelst 2023 §4.2, L_EP).
 
     Verelst 2023 finds it to work badly (table 2): early mistakes confirm themselves.
     """
-    rule = ExpectedPositive(ExpectedLabels(RunningScores(momentum), expected_positives))
+    rule = ExpectedPositive(ExpectedLabels(RunningScores(momentum), expected_positives, prior_of(scores)))
     return ComposedLoss(TargetLoss(rule, cross_entropy))

@@ -34,8 +34,11 @@ from sparselabel.losses.running_scores import RunningScores, checked_momentum
 FULL = 255
 LARGEST_SCALE = 64
 WAYS_OUT = (
-    "keep only the best classes of each image (top_maps, as 10), a file on a larger disk, "
-    "coarser maps (map_scale 1), or none (the method without +scl); several processes share the rows"
+    "keep only the best classes of each image (top_maps, as 10)",
+    "use a run folder on a larger disk",
+    "keep coarser maps (map_scale 1)",
+    "keep none (the method without +scl)",
+    "use several processes, which share the rows",
 )
 
 

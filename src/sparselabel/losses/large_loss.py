@@ -7,7 +7,7 @@ largest logits are the largest losses; of those that cost nothing in asl the log
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Literal
 
@@ -28,23 +28,30 @@ from sparselabel.losses.base import (
     at_least_float32,
     cross_entropy,
 )
-from sparselabel.losses.memory.row_store import RowStore, make_row_store
+from sparselabel.losses.memory.row_store import RowStore, make_row_store, stack_row_stores
 from sparselabel.losses.registry import register
 from sparselabel.losses.setting_checks import checked_share
 from sparselabel.losses.target_rules import positive_targets
 
 
-def largest(values: Tensor, candidate: Tensor, count: int) -> Tensor:
+def largest(values: Tensor, candidate: Tensor, count: Tensor) -> Tensor:
     """Where a candidate's value is at least the ``count``-th largest, over all processes; ties all count.
 
-    Every process tells its own ``count`` largest, which is all that can be among them.
+    Every process tells its own ``count`` largest, which is all that can be among them. Runs side by side
+    (R, B, L), which are in one process, have a count (R,) each.
     """
-    if count == 0:
+    if candidate.ndim > 2:
+        ranked = values.masked_fill(~candidate, -torch.inf).flatten(1)
+        best = ranked.topk(max(1, int(count.max())), dim=1).values
+        lowest = best.gather(1, (count - 1).clamp(min=0)[:, None])[..., None]
+        return candidate & (values >= lowest) & (count > 0)[:, None, None]
+    number = int(count)
+    if number == 0:
         return torch.zeros_like(candidate)
-    own = values[candidate].topk(min(count, int(candidate.sum()))).values
-    padded = torch.full((count,), -torch.inf, dtype=values.dtype, device=values.device)
+    own = values[candidate].topk(min(number, int(candidate.sum()))).values
+    padded = torch.full((number,), -torch.inf, dtype=values.dtype, device=values.device)
     padded[: len(own)] = own
-    return candidate & (values >= all_gather(padded).topk(count).values[-1])
+    return candidate & (values >= all_gather(padded).topk(number).values[-1])
 
 
 class LargeLoss(TargetRule):
@@ -54,6 +61,8 @@ class LargeLoss(TargetRule):
     ⌈B·L·Δ⌉, with B the rows of the batch in all processes; in exact arithmetic (their code adds up rounding
     errors) and at most all unknown entries (their code goes on with the observed positives).
     """
+
+    side_by_side = True
 
     def __init__(self, share: float, change: Literal["drop", "turn"], growing: bool = True) -> None:
         super().__init__()
@@ -69,20 +78,20 @@ class LargeLoss(TargetRule):
     def targets(self, step: Step, labels: Tensor) -> Targets:
         """Targets of the step if its labels (B, L) were these."""
         logits = at_least_float32(step.outputs[0].logits.detach())
-        unknown = (labels == UNKNOWN) & step.valid[:, None]
+        unknown = (labels == UNKNOWN) & step.valid[..., None]
         large = largest(logits, unknown, self.count(step.valid, unknown, step.progress.epoch))
         value = positive_targets(labels, step)
         if self.change == "turn":
             return Targets(value.masked_fill(large, 1), torch.ones_like(value))
         return Targets(value, (~large).to(value.dtype))
 
-    def count(self, real: Tensor, unknown: Tensor, epoch: int) -> int:
+    def count(self, real: Tensor, unknown: Tensor, epoch: int) -> Tensor:
         """k: how many entries of the batch, over all processes, count as large in this epoch (from 0)."""
-        if epoch == 0:
-            return 0
-        rows, there = all_reduce_sum(torch.stack((real.sum(), unknown.sum())))
-        wanted = self.share * int(rows) * unknown.shape[1] * (epoch if self.growing else 1)
-        return min(math.ceil(wanted), int(there))
+        rows, there = all_reduce_sum(torch.stack((real.sum(-1), unknown.sum((-2, -1)))))
+        # Runs side by side have batches of one size.
+        wanted = self.share * int(rows.max()) * unknown.shape[-1] * (epoch if self.growing else 1)
+        count: Tensor = there.clamp(max=math.ceil(wanted) if epoch else 0)
+        return count
 
 
 class LargeLossForGood(LargeLoss):
@@ -108,10 +117,14 @@ class LargeLossForGood(LargeLoss):
 
         self.rows = make_row_store("corrected-labels", layout, width, start, dtype=torch.uint8)
 
+    def stack(self, parts: Sequence["LargeLossForGood"]) -> None:
+        """Read and write the corrections of the runs."""
+        self.rows = stack_row_stores([part.rows for part in parts])
+
     def corrected(self, rows: Tensor) -> Tensor:
         """(B, L) bool, on the CPU: these rows' labels that were turned positive; padding gives any row's."""
         packed = self.rows.read(self.layout.local_index(rows)).numpy()
-        return torch.from_numpy(np.unpackbits(packed, axis=1, count=self.classes)).bool()
+        return torch.from_numpy(np.unpackbits(packed, axis=-1, count=self.classes)).bool()
 
     def prefetch(self, rows: Tensor) -> None:
         """Fetch the rows if they are in a file."""
@@ -131,9 +144,10 @@ class LargeLossForGood(LargeLoss):
         if self._turned is None or self._turned[0] is not step:
             self(step)
         (_, turned), self._turned = self._turned or (step, step.observed), None
-        real = (step.rows >= 0).cpu()
-        packed = torch.from_numpy(np.packbits(turned.cpu()[real].numpy(), axis=1))
-        self.rows.write(self.layout.local_index(step.rows)[real], packed)
+        rows = step.rows.cpu()
+        real = slice(None) if bool((rows >= 0).all()) else rows >= 0
+        packed = torch.from_numpy(np.packbits(turned.cpu()[real].numpy(), axis=-1))
+        self.rows.write(self.layout.local_index(rows[real]), packed)
 
     def row_stores(self) -> Mapping[str, Memory]:
         """The bits."""

@@ -17,6 +17,7 @@ from sparselabel.errors import ConfigError
 from sparselabel.losses.base import ComposedLoss, EntryLosses, LabelLoss, Layout, Step, at_least_float32
 from sparselabel.losses.expected_negatives import positives_of_classes
 from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
+from sparselabel.losses.score_prior import Scores, prior_of
 from sparselabel.losses.setting_checks import Expected, checked_counts, not_negative, refuse_too_many
 
 
@@ -32,6 +33,9 @@ class AnnotationLikelihood(LabelLoss):
     to that. The margin m must not make it say yes everywhere: where all f are near 1, an unknown entry pulls
     its logit down by w·c/(1−c)·(1−f), and the u·c/(1−c) observed ones that come with each push up by
     eᵐ·(1−f). So m is at most log w/u, and 0 for a class without unknown labels.
+
+    Another model's score z says r = P(z | there) / P(z | not) (``score_prior``). If it errs independently of
+    this one, the likelihood of the annotation and the score of an unknown label is 1 − f + (1 − c)·r·f.
     """
 
     observed_share: Tensor
@@ -39,9 +43,15 @@ class AnnotationLikelihood(LabelLoss):
     side_by_side = True
 
     def __init__(
-        self, expected: Expected, unknown_weight: float, entropy_weight: float, margin: float
+        self,
+        expected: Expected,
+        unknown_weight: float,
+        entropy_weight: float,
+        margin: float,
+        scores: Scores = None,
     ) -> None:
         super().__init__()
+        self.prior = prior_of(scores)
         self.expected = checked_counts(expected)
         self.unknown_weight = not_negative("unknown_weight", unknown_weight)
         self.entropy_weight = not_negative("entropy_weight", entropy_weight)
@@ -58,6 +68,8 @@ class AnnotationLikelihood(LabelLoss):
             all_reduce_sum(layout.counts(label)) for label in (POSITIVE, NEGATIVE, UNKNOWN)
         )
         positives = positives_of_classes(self.expected, observed_positives, negatives, layout.total)
+        if self.prior is not None:
+            self.prior.fit(layout, positives)
         # A class that nobody labeled has no positives to learn from: its unknown labels are negative.
         share = torch.where(observed_positives > 0, observed_positives / positives.clamp(min=1), 1.0)
         # Half an image more, so that a class that was always observed has a finite margin.
@@ -75,7 +87,10 @@ class AnnotationLikelihood(LabelLoss):
         share, margin = self.observed_share.to(logits), self.margin.to(logits)
         absent = F.softplus(logits)  # −log(1 − f)
         # −log(1 − c·f) from logits: 1 − c·f = (1 + (1−c)·eˣ) / (1 + eˣ), exact also for c = 1.
-        missed = absent - F.softplus(logits + torch.log1p(-share))
+        present = logits + torch.log1p(-share)
+        if self.prior is not None:
+            present = present + self.prior(step.rows).to(logits)
+        missed = absent - F.softplus(present)
         entropy = absent - logits * torch.sigmoid(logits)
         unknown = self.unknown_weight * missed - self.entropy_weight * entropy
         losses = torch.where(observed == POSITIVE, F.softplus(margin - logits), unknown)
@@ -89,12 +104,15 @@ def pu(
     unknown_weight: float = 0.5,
     entropy_weight: float = 0.2,
     margin: float = 0.5,
+    scores: Scores = None,
 ) -> ComposedLoss:
     """Unknown is absent, or present and not observed: the likelihood of the annotations (ours).
 
     With c, the share of a class's images that are observed, an unknown label costs −w·log(1 − c·f) less
     α times the entropy of its score (as em has it), an observed one −log σ(x − κ·log 1/u): a margin that is
     the larger, the less likely unknown labels are present (u). c and u follow from ``expected_positives``.
+    With another model's ``scores`` an unknown label costs −w·log(1 − f + (1 − c)·r·f), where r says how much
+    likelier its score is where the class is there. How much scores count is estimated from observed labels.
     The mean over the entries. Positive-unlabeled learning with class priors, a margin (as in splc) and
     entropy are known; what they bring together was measured on Pascal VOC 2012 and on scenes
     (docs/results.md).
@@ -109,5 +127,9 @@ def pu(
         α of the entropy of unknown labels.
     margin
         κ: times log 1/u it is taken off the logits of observed labels.
+    scores
+        Another model's scores of the training images (N, L), on any scale; NaN for none.
     """
-    return ComposedLoss(AnnotationLikelihood(expected_positives, unknown_weight, entropy_weight, margin))
+    return ComposedLoss(
+        AnnotationLikelihood(expected_positives, unknown_weight, entropy_weight, margin, scores)
+    )

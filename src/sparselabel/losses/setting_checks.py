@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from sparselabel.data.labels import POSITIVE
 from sparselabel.errors import ConfigError, DataWarning, command
 
 
@@ -116,17 +115,17 @@ def refuse_too_many(expected: float | Sequence[float], classes: int, images: int
         )
 
 
-def below_observed(expected: object, observed: Tensor) -> DataWarning | None:
-    """What is wrong with fewer expected positives than are observed in labels (N, L), if they are fewer.
+def below_observed(expected: object, observed: npt.NDArray[Any], images: int) -> DataWarning | None:
+    """What is wrong with fewer expected positives than are observed (L,), if they are fewer.
 
     A warning and no error: papers train with a wrong K on purpose (Cole 2021, supplement).
     """
     if isinstance(expected, str | bool) or expected is None:
         return None
-    positives = (observed == POSITIVE).sum(dim=0).double().numpy()
+    positives = observed.astype(np.float64)
     given = np.asarray(expected, dtype=np.float64)
     if given.ndim == 0:
-        least = float(positives.sum()) / len(observed)
+        least = float(positives.sum()) / images
         if float(given) >= round(least, 3):
             return None
         return DataWarning(

@@ -22,12 +22,20 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import Sampler
 
-from sparselabel.data.labels import NEGATIVE, UNKNOWN, labels_of
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, label_matrix_of, labels_of
 from sparselabel.data.loaders import epoch_batches, in_order, rows_of
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataError, DataWarning, counted, param
-from sparselabel.losses.base import Layout, LossPart, Progress, Step
+from sparselabel.losses.base import (
+    LabelRows,
+    Layout,
+    LossPart,
+    Progress,
+    Step,
+    count_labels,
+    observed_rows,
+)
 from sparselabel.losses.heatmaps import HeatMaps
 from sparselabel.losses.registry import METHODS, make_method, parse
 from sparselabel.losses.setting_checks import below_observed
@@ -51,7 +59,8 @@ class SparseLoss(nn.Module):
         Its name, or a combination, as ``en+scl`` (`sparselabel methods` lists them).
     labels
         (N, L) of the whole training set: 1, 0, and -1 or NaN for unknown, as a tensor, an array, a DataFrame
-        or a ``LabelTable``. Of a SciPy sparse matrix stored entries are known and all others unknown.
+        or a ``LabelTable``. Of a SciPy sparse matrix stored entries are known and all others unknown; it is
+        never written out, so that memory grows with what is known.
     epochs
         How many epochs there will be; some methods (gr, em+apl) follow a schedule.
     head_epochs
@@ -97,7 +106,7 @@ class SparseLoss(nn.Module):
         with _settings_as_given():
             self.method = make_method(method, **settings)
         _refuse_counts(epochs=(epochs, 1), head_epochs=(head_epochs, 0), seed=(seed, 0))
-        self.observed = torch.from_numpy(labels_of(labels))
+        self.observed = observed_rows(label_matrix_of(labels))
         self.truth = None if truth is None else torch.from_numpy(labels_of(truth))
         self.spatial_labels = spatial_labels
         self.epochs, self.head_epochs, self.lr, self.seed = epochs, head_epochs, lr, seed
@@ -105,10 +114,12 @@ class SparseLoss(nn.Module):
         self._refuse_missing()
         self._warn_of_labels(settings.get("expected_positives"))
         self._rank, self._world = _process()
-        rows = torch.from_numpy(rows_of(len(self.observed), self._rank, self._world))
-        count = len(self.observed)
+        own, count = rows_of(len(self.observed), self._rank, self._world), len(self.observed)
+        rows = torch.from_numpy(own)
+        compressed = self.observed.labels if isinstance(self.observed, LabelRows) else None
+        observed = self.observed[rows] if compressed is None else observed_rows(compressed, own)
         with _settings_as_given():
-            self.method.prepare(Layout(rows, self.observed[rows], count, seed, self._world, keep="ram"))
+            self.method.prepare(Layout(rows, observed, count, seed, self._world, keep="ram"))
         self._has_memory = any(hasattr(part, "layout") for part in self.method.parts())
         self._updates = any(type(part).update is not LossPart.update for part in self.method.parts())
         self.epoch: int | None = None
@@ -352,7 +363,8 @@ class SparseLoss(nn.Module):
         ]
         for name, what in missing:
             raise ConfigError(f"{self.method_name} {what}", f"give {param(name)}", what=name)
-        if self.needs.negatives and not (self.observed == NEGATIVE).any():
+        known = {label: count_labels(self.observed, label).sum() for label in (POSITIVE, NEGATIVE)}
+        if self.needs.negatives and not known[NEGATIVE]:
             raise no_negatives(self.method_name)
         if self.truth is not None and (self.truth == UNKNOWN).any():
             raise DataError("truth must be complete, and has unknown labels", what="truth")
@@ -360,13 +372,13 @@ class SparseLoss(nn.Module):
             shape, own = tuple(self.truth.shape), tuple(self.observed.shape)
             problem = f"truth must be of the labels' shape, {own}, not {shape}"
             raise DataError(problem, what="truth", value=shape, allowed=own)
-        if (self.observed == UNKNOWN).all():
+        if not known[POSITIVE] and not known[NEGATIVE]:
             raise DataError("all labels are unknown: there is nothing to learn from", what="labels")
 
     def _warn_of_labels(self, expected: object) -> None:
         """Warn of labels that leave nothing to find out, and of a K that contradicts them."""
         oracle = METHODS[parse(self.method_name).base].all_known
-        if not oracle and not (self.observed == UNKNOWN).any():
+        if not oracle and not count_labels(self.observed, UNKNOWN).any():
             warning = DataWarning(
                 f"nothing is unknown in the labels, and {self.method_name} is for unknown labels",
                 "give -1 or NaN for what nobody looked at",
@@ -374,7 +386,8 @@ class SparseLoss(nn.Module):
                 what="labels",
             )
             warnings.warn(warning, stacklevel=3)
-        if expected is not None and (low := below_observed(expected, self.observed)) is not None:
+        positives = count_labels(self.observed, POSITIVE).numpy()
+        if (low := below_observed(expected, positives, len(self.observed))) is not None:
             warnings.warn(low, stacklevel=3)
 
 

@@ -14,20 +14,33 @@ machine, but it depends on that order. Numbers of different rules are not compar
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.labels import POSITIVE, UNKNOWN, Labels, as_labels
+from sparselabel.data.labels import (
+    POSITIVE,
+    UNKNOWN,
+    LabelMatrix,
+    Labels,
+    SparseLabels,
+    as_labels,
+    count_known,
+    count_per_class,
+    count_per_image,
+)
 from sparselabel.errors import ConfigError, DataError, DataWarning, listing, nearest, param
+from sparselabel.metrics.score_file import ScoreFile, ScoreMatrix, Scores, class_blocks
 
 Rule = Literal["sklearn", "voc", "hits"]
 Unknown = Literal["negative", "ignore"]
-Scores = npt.NDArray[np.floating[Any]]
 Values = npt.NDArray[np.float64]
+
+FEW_TIES = 16
+"""Scores that several images have, up to which looking at each is quicker than ranking all images."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +65,16 @@ class Subset:
 
 
 def average_precision(
-    scores: npt.ArrayLike,
-    labels: npt.ArrayLike,
+    scores: "npt.ArrayLike | ScoreFile",
+    labels: "npt.ArrayLike | SparseLabels",
     rule: Rule = "sklearn",
     unknown: Unknown | None = None,
     classes: Sequence[str] | None = None,
 ) -> Values:
     """(L,) The average precision of each class, 0..1.
 
-    ``scores`` and ``labels`` are (N, L), for N images and L classes; higher scores come first. The
+    ``scores`` and ``labels`` are (N, L), for N images and L classes; higher scores come first. Both may be
+    too large for memory (``ScoreFile``, ``SparseLabels``): a block of classes is looked at at a time. The
     rules are explained at the top of this module. Labels are 1 and 0; unknown labels (-1) are refused
     unless their reading is named: "negative" counts them as negative ("observed-label mAP"), "ignore"
     leaves the entry out of its class. A class without positives counts 0 and is named in a warning,
@@ -92,16 +106,19 @@ def average_precision(
     return precision_of_classes(score_array, label_array, rule, drop_unknown=unknown == "ignore")
 
 
-def mean_average_precision(ap: npt.ArrayLike, labels: npt.ArrayLike) -> MeanAveragePrecision:
+def mean_average_precision(ap: npt.ArrayLike, labels: "npt.ArrayLike | SparseLabels") -> MeanAveragePrecision:
     """The mean of ``ap`` (L,), the average precisions of the classes of ``labels`` (N, L)."""
     values = np.asarray(ap, dtype=np.float64)
-    label_array = as_labels(labels)
-    if label_array.ndim != 2 or not label_array.shape[1] or values.shape != label_array.shape[1:]:
+    label_array = labels if isinstance(labels, SparseLabels) else as_labels(labels)
+    if len(label_array.shape) != 2 or not label_array.shape[1] or values.shape != label_array.shape[1:]:
         raise DataError(
             "average precisions (L,) and labels (N, L) must be of the same classes, at least one; "
             f"their shapes are {values.shape} and {label_array.shape}"
         )
-    present = _present(label_array)
+    return _mean(values, _present(label_array))
+
+
+def _mean(values: Values, present: npt.NDArray[np.bool_]) -> MeanAveragePrecision:
     return MeanAveragePrecision(
         mean=float(np.where(present, values, 0).mean()),
         mean_of_present=float(values[present].mean()) if present.any() else None,
@@ -119,30 +136,52 @@ def by_number_of_labels(
     are in no subset. In a subset many classes have no positives, so that is no reason for a warning.
     """
     _refuse_other("rule", rule, get_args(Rule))
-    score_array, label_array = scores_and_labels(scores, labels)
+    score_array, label_array = arrays_of(scores, labels)
     refuse_unknown(label_array, "give full labels: without them an image's number of labels is not known")
-    numbers = np.count_nonzero(label_array == POSITIVE, axis=1)
+    numbers = count_per_image(label_array)
     subsets = {}
     chosen_by_name = {str(number): numbers == number for number in range(1, 7)}
     for name, chosen in (chosen_by_name | {"7+": numbers >= 7, "4+": numbers >= 4}).items():
-        some = label_array[chosen]
-        ap = precision_of_classes(score_array[chosen], some, rule, drop_unknown=False)
-        subsets[name] = Subset(len(some), mean_average_precision(ap, some))
+        ap, present = np.zeros(label_array.shape[1]), np.zeros(label_array.shape[1], np.bool_)
+        for index, column, known in _columns(score_array, label_array):
+            positive = known[chosen] == POSITIVE
+            present[index] = positive.any()
+            if present[index]:
+                ap[index] = _precisions(column[chosen], positive, (rule,))[rule].mean()
+        subsets[name] = Subset(int(chosen.sum()), _mean(ap, present))
     return subsets
 
 
-def scores_and_labels(scores: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Scores, Labels]:
-    """Both as arrays of one shape (N, L), neither of them 0; scores finite, labels 1, 0 or UNKNOWN."""
-    score_array, label_array = np.asarray(scores), as_labels(labels)
+def _columns(scores: ScoreMatrix, labels: LabelMatrix) -> Iterator[tuple[int, Scores, Labels]]:
+    """Index, scores and labels of every class; some classes are copied at a time, as rows lie together."""
+    wide = None if isinstance(scores, ScoreFile) or isinstance(labels, SparseLabels) else 16 * len(scores)
+    for part in class_blocks(scores.shape[0], scores.shape[1], wide):
+        columns, known = (np.ascontiguousarray(one[:, part].T) for one in (scores, labels))
+        yield from zip(range(part.start, part.start + len(columns)), columns, known, strict=True)
+
+
+def arrays_of(scores: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Scores, Labels]:
+    """Scores and labels that must both be in memory."""
+    score_array, label_array = scores_and_labels(np.asarray(scores), as_labels(np.asarray(labels)))
+    return np.asarray(score_array), np.asarray(label_array)
+
+
+def scores_and_labels(
+    scores: "npt.ArrayLike | ScoreFile", labels: "npt.ArrayLike | SparseLabels"
+) -> tuple[ScoreMatrix, LabelMatrix]:
+    """Both of one shape (N, L), neither of them 0; scores finite, labels 1, 0 or UNKNOWN."""
+    label_array = labels if isinstance(labels, SparseLabels) else as_labels(labels)
+    if isinstance(scores, ScoreFile):  # whose scores were finite when they were written
+        if scores.shape != label_array.shape:
+            raise _other_shapes(scores.shape, label_array.shape)
+        return scores, label_array
+    score_array = np.asarray(scores)
     if score_array.dtype.kind not in "biuf":
         raise DataError(f"scores must be real numbers, not of type {score_array.dtype}")
     if score_array.dtype.kind != "f":
         score_array = score_array.astype(np.float64)
     if score_array.ndim != 2 or score_array.shape != label_array.shape or not score_array.size:
-        raise DataError(
-            "scores and labels must both have shape (images, classes), with at least one of each; "
-            f"theirs are {score_array.shape} and {label_array.shape}"
-        )
+        raise _other_shapes(score_array.shape, label_array.shape)
     # Minimum and maximum carry NaN and infinity along, without an array as large as the scores.
     if not np.isfinite([score_array.min(), score_array.max()]).all():
         row, index = np.argwhere(~np.isfinite(score_array))[0]
@@ -153,13 +192,20 @@ def scores_and_labels(scores: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Sco
     return score_array, label_array
 
 
+def _other_shapes(scores: tuple[int, ...], labels: tuple[int, ...]) -> DataError:
+    return DataError(
+        "scores and labels must both have shape (images, classes), with at least one of each; "
+        f"theirs are {scores} and {labels}"
+    )
+
+
 COMPLETE = ("give full labels", "give labels == 1, which counts the unknown ones as negative")
 """What to do about unknown labels where they cannot be read in any other way."""
 
 
-def refuse_unknown(labels: Labels, *remedies: str) -> None:
+def refuse_unknown(labels: LabelMatrix, *remedies: str) -> None:
     """Raise if there are unknown labels, saying how many and what to do."""
-    count = int(np.count_nonzero(labels == UNKNOWN))
+    count = labels.size - count_known(labels)
     if count:
         raise DataError(f"{count:,} of {labels.size:,} labels are unknown (-1)", *remedies, value=count)
 
@@ -169,35 +215,66 @@ def _refuse_other(kind: str, value: str, known: tuple[str, ...]) -> None:
         raise ConfigError(f"there is no {kind} {value!r}", nearest(str(value), known), value=value)
 
 
-def _present(labels: Labels) -> npt.NDArray[np.bool_]:
+def _present(labels: LabelMatrix) -> npt.NDArray[np.bool_]:
     """(L,) Whether a class has a positive."""
-    return np.asarray((labels == POSITIVE).any(axis=0))
+    return np.asarray(count_per_class(labels) > 0)
 
 
-def precision_of_classes(scores: Scores, labels: Labels, rule: Rule, drop_unknown: bool) -> Values:
+def precision_of_classes(scores: ScoreMatrix, labels: LabelMatrix, rule: Rule, drop_unknown: bool) -> Values:
     """(L,) The average precision of each class; 0, without a warning, for one that has no positives."""
-    values = np.zeros(labels.shape[1])
-    for index in range(len(values)):
-        column, known = scores[:, index], labels[:, index]
-        if drop_unknown:
-            is_known = known != UNKNOWN
-            column, known = column[is_known], known[is_known]
+    return precisions_by_rule(scores, labels, (rule,), drop_unknown)[rule]
+
+
+def precisions_by_rule(
+    scores: ScoreMatrix, labels: LabelMatrix, rules: Sequence[Rule], drop_unknown: bool = False
+) -> dict[Rule, Values]:
+    """(L,) The average precision of each class by each rule: a block of classes is read once for all."""
+    values = {rule: np.zeros(labels.shape[1]) for rule in rules}
+    for index, column, known in _columns(scores, labels):
         positive = known == POSITIVE
         if positive.any():
-            values[index] = _precisions(column, positive, rule).mean()
+            rows = known != UNKNOWN if drop_unknown else slice(None)
+            for rule, precisions in _precisions(column[rows], positive[rows], rules).items():
+                values[rule][index] = precisions.mean()
     return values
 
 
-def _precisions(scores: Scores, positive: npt.NDArray[np.bool_], rule: Rule) -> Values:
-    """The precision that each positive of one class counts with; (N,) in."""
-    if rule == "sklearn":
+def _precisions(scores: Scores, positive: npt.NDArray[np.bool_], rules: Sequence[Rule]) -> dict[Rule, Values]:
+    """The precision that each positive of one class counts with, by each rule; (N,) in."""
+    every = np.sort(scores)
+    precisions: dict[Rule, Values] = {}
+    if "sklearn" in rules:
         # Images scored at or above a positive: counted by bisection, no ranking needed.
-        every, hits = np.sort(scores), np.sort(scores[positive])
+        hits = np.sort(scores[positive])
         hits_above = len(hits) - np.searchsorted(hits, hits)
-        return np.asarray(hits_above / (len(every) - np.searchsorted(every, hits)))
-    ranks = np.flatnonzero(positive[np.argsort(-scores, kind="stable")]) + 1
-    precisions = np.arange(1, len(ranks) + 1) / ranks
-    if rule == "voc":
-        # Between positives precision only falls, so the envelope needs the positives alone.
-        precisions = np.maximum.accumulate(precisions[::-1])[::-1]
-    return np.asarray(precisions)
+        precisions["sklearn"] = np.asarray(hits_above / (len(every) - np.searchsorted(every, hits)))
+    if {"hits", "voc"} & {*rules}:
+        ranks = _ranks(scores, positive, every)
+        at_rank = np.arange(1, len(ranks) + 1) / ranks
+        if "hits" in rules:
+            precisions["hits"] = at_rank
+        if "voc" in rules:
+            # Between positives precision only falls, so the envelope needs the positives alone.
+            precisions["voc"] = np.asarray(np.maximum.accumulate(at_rank[::-1])[::-1])
+    return precisions
+
+
+def _ranks(scores: Scores, positive: npt.NDArray[np.bool_], every: Scores) -> npt.NDArray[np.int64]:
+    """(P,) The ranks of the positives, rising; of equal scores the first rows come first.
+
+    ``every`` are the scores, sorted: that is much quicker than ranking rows, which is only done among equal
+    scores.
+    """
+    hits = scores[positive]
+    above = len(every) - np.searchsorted(every, hits, side="right")
+    equal = len(every) - above - np.searchsorted(every, hits, side="left")
+    before = np.zeros(len(hits), np.int64)
+    rows = np.flatnonzero(positive)
+    shared = np.unique(hits[equal > 1])
+    if len(shared) > FEW_TIES:
+        return np.flatnonzero(positive[np.argsort(-scores, kind="stable")]) + 1
+    for value in shared:
+        tied = np.flatnonzero(scores == value)
+        of_value = hits == value
+        before[of_value] = np.searchsorted(tied, rows[of_value])
+    return np.sort(above + before + 1)

@@ -21,7 +21,8 @@ import numpy.typing as npt
 
 from sparselabel.data.labels import POSITIVE
 from sparselabel.errors import ConfigError, DataError, param
-from sparselabel.metrics.average_precision import COMPLETE, Scores, Values, refuse_unknown, scores_and_labels
+from sparselabel.metrics.average_precision import COMPLETE, Values, arrays_of, refuse_unknown
+from sparselabel.metrics.score_file import Scores
 
 SEED_OF_RUNS = 1  # of which runs are drawn; that of images is given
 BLOCK = 250  # draws at a time: more take more memory and no less time
@@ -87,7 +88,7 @@ def drawn(scores: npt.ArrayLike, labels: npt.ArrayLike, samples: int = 2000, see
     """Measure a model on draws of the images, the same for all models with so many and this seed."""
     if samples < 1:
         raise ConfigError(f"{param('samples')} must be at least 1, not {samples}", what="samples")
-    score_array, label_array = scores_and_labels(scores, labels)
+    score_array, label_array = arrays_of(scores, labels)
     refuse_unknown(label_array, *COMPLETE)
     positive = label_array == POSITIVE
     if not positive.any():

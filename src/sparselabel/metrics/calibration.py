@@ -161,10 +161,9 @@ def _shared(sample: _Sample) -> tuple[float, float]:
         for part in class_blocks(*sample.logits.shape):
             width = sample.middle[part].shape
             sums += sample.moments(part, np.full(width, log_slope), np.full(width, offset)).sum(1)
-        steps = _step(sums[:, None])
-        log_slope = float(np.clip(log_slope + steps[0, 0], -LOG_SLOPE, LOG_SLOPE))
-        offset = float(np.clip(offset + steps[1, 0], -OFFSET, OFFSET))
-        if np.abs(steps).max() < ENOUGH:
+        before = log_slope, offset
+        log_slope, offset = (float(value[0]) for value in _moved(sums[:, None], *before))
+        if max(abs(log_slope - before[0]), abs(offset - before[1])) < ENOUGH:
             break
     return log_slope, offset
 
@@ -181,23 +180,26 @@ def _own(sample: _Sample, shared: tuple[float, float]) -> tuple[Floats, Floats]:
             sums[1] -= (offset - shared[1]) / OFFSET_SPREAD**2
             sums[2] += 1 / SLOPE_SPREAD**2
             sums[4] += 1 / OFFSET_SPREAD**2
-            steps = _step(sums)
-            log_slope = np.clip(log_slope + steps[0], -LOG_SLOPE, LOG_SLOPE)
-            offset = np.clip(offset + steps[1], -OFFSET, OFFSET)
-            if np.abs(steps).max() < ENOUGH:
+            before = np.stack([log_slope, offset])
+            log_slope, offset = _moved(sums, log_slope, offset)
+            if np.abs([log_slope, offset] - before).max() < ENOUGH:
                 break
         slopes.append(np.exp(log_slope))
         offsets.append(offset)
     return np.concatenate(slopes), np.concatenate(offsets)
 
 
-def _step(sums: Floats) -> Floats:
-    """(2, n) Fisher scoring's step, no part of it longer than 1."""
+def _moved(sums: Floats, log_slope: Floats | float, offset: Floats | float) -> tuple[Floats, Floats]:
+    """Log slopes and b after a step of Fisher scoring, no part of it longer than 1, and within bounds."""
     down, across, first, mixed, last = sums
     first, last = first + ENOUGH, last + ENOUGH
     determinant = np.maximum(first * last - mixed**2, 1e-12)
     steps = np.stack([last * down - mixed * across, first * across - mixed * down]) / determinant
-    return np.asarray(steps / np.maximum(np.abs(steps).max(0), 1))
+    steps = steps / np.maximum(np.abs(steps).max(0), 1)
+    return (
+        np.clip(log_slope + steps[0], -LOG_SLOPE, LOG_SLOPE),
+        np.clip(offset + steps[1], -OFFSET, OFFSET),
+    )
 
 
 def _row_blocks(images: int, *classes: int) -> list[slice]:
@@ -214,35 +216,54 @@ def class_blocks(images: int, classes: int) -> list[slice]:
 BINS = 10
 
 
-def calibration_metrics(raw: Floats, calibrated: Floats, positive: npt.NDArray[np.int8]) -> dict[str, Any]:
+class Reliability:
+    """Scores against what is really there, taken up a part at a time: by tenths, and the Brier score."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(BINS, np.int64)
+        self._sums, self._there = np.zeros((2, BINS))
+        self._squares = 0.0
+
+    def add(self, scores: Floats, positive: npt.NDArray[np.int8]) -> None:
+        """Take up scores and labels (N, L)."""
+        place = np.minimum((scores * BINS).astype(np.int64), BINS - 1).ravel()
+        self._counts += np.bincount(place, minlength=BINS)
+        self._sums += np.bincount(place, scores.ravel(), BINS)
+        self._there += np.bincount(place, positive.ravel(), BINS)
+        self._squares += float(np.sum((scores - positive) ** 2))
+
+    @property
+    def brier(self) -> float:
+        """The mean square of what a score lacks, or has too much."""
+        return self._squares / max(int(self._counts.sum()), 1)
+
+    @property
+    def bins(self) -> list[dict[str, Any]]:
+        """Entries by score, in tenths: how many, their mean score, and the share that is really there."""
+        counts = self._counts
+        means, shares = (total / np.maximum(counts, 1) for total in (self._sums, self._there))
+        return [
+            {
+                "from": number / BINS,
+                "to": (number + 1) / BINS,
+                "count": int(counts[number]),
+                "mean_score": float(means[number]) if counts[number] else None,
+                "share_there": float(shares[number]) if counts[number] else None,
+            }
+            for number in range(BINS)
+        ]
+
+
+def calibration_metrics(raw: Reliability, calibrated: Reliability) -> dict[str, Any]:
     """Calibration error and Brier score, before and after calibration, with their reliability bins."""
-    bins = reliability(calibrated, positive)
     return {
-        "ece": expected_calibration_error(bins),
-        "ece_of_raw_scores": expected_calibration_error(reliability(raw, positive)),
-        "brier": float(np.mean((calibrated - positive) ** 2)),
-        "brier_of_raw_scores": float(np.mean((raw - positive) ** 2)),
-        "bins": bins,
-        "bins_of_raw_scores": reliability(raw, positive),
+        "ece": expected_calibration_error(calibrated.bins),
+        "ece_of_raw_scores": expected_calibration_error(raw.bins),
+        "brier": calibrated.brier,
+        "brier_of_raw_scores": raw.brier,
+        "bins": calibrated.bins,
+        "bins_of_raw_scores": raw.bins,
     }
-
-
-def reliability(scores: Floats, positive: npt.NDArray[np.int8]) -> list[dict[str, Any]]:
-    """Entries by score, in tenths: how many, their mean score, and the share of them that is really there."""
-    place = np.minimum((scores * BINS).astype(np.int64), BINS - 1).ravel()
-    counts = np.bincount(place, minlength=BINS)
-    means = np.bincount(place, scores.ravel(), BINS) / np.maximum(counts, 1)
-    shares = np.bincount(place, positive.ravel(), BINS) / np.maximum(counts, 1)
-    return [
-        {
-            "from": number / BINS,
-            "to": (number + 1) / BINS,
-            "count": int(counts[number]),
-            "mean_score": float(means[number]) if counts[number] else None,
-            "share_there": float(shares[number]) if counts[number] else None,
-        }
-        for number in range(BINS)
-    ]
 
 
 def expected_calibration_error(bins: list[dict[str, Any]]) -> float:

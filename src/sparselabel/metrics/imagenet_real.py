@@ -11,11 +11,11 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import POSITIVE, UNKNOWN, Labels
 from sparselabel.errors import DataError, DataWarning
 from sparselabel.metrics.average_precision import (
-    Scores,
     average_precision,
     by_number_of_labels,
     mean_average_precision,
 )
+from sparselabel.metrics.score_file import ScoreMatrix, in_memory
 
 NUMBERS = ("1", "2", "3", "4+")
 """Table 3's subsets, by an image's number of labels."""
@@ -47,11 +47,11 @@ def real_metrics(scores: npt.ArrayLike, single: Labels, real: Labels) -> dict[st
     }
 
 
-def real_metrics_of(scores: Scores, split: PreparedSplit) -> dict[str, Any] | None:
+def real_metrics_of(scores: ScoreMatrix, split: PreparedSplit) -> dict[str, Any] | None:
     """The measures on a split that has ReaL labels; None on others."""
     if split.real is None:
         return None
-    return real_metrics(scores, np.asarray(split.observed.values), np.asarray(split.real))
+    return real_metrics(in_memory(scores), split.observed.values, np.asarray(split.real))
 
 
 def top_1(scores: npt.ArrayLike, labels: Labels) -> float:

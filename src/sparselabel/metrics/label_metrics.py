@@ -1,21 +1,18 @@
 """All the numbers of an evaluation, as plain values for JSON."""
 
-import warnings
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from sparselabel.data.labels import LabelTable
-from sparselabel.errors import DataWarning
+from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable
 from sparselabel.metrics.average_precision import (
     Rule,
-    average_precision,
     by_number_of_labels,
     mean_average_precision,
+    precisions_by_rule,
+    scores_and_labels,
 )
-from sparselabel.metrics.precision_recall import at_k, precision_recall_f1
+from sparselabel.metrics.precision_recall import observed_at_k, observed_counts
+from sparselabel.metrics.score_file import ScoreMatrix
 
 RULES: tuple[Rule, ...] = ("sklearn", "voc", "hits")
 
@@ -25,23 +22,19 @@ def map_name_of(labels: LabelTable) -> str:
     return "mAP" if labels.complete else "observed-label mAP"
 
 
-def label_metrics(
-    scores: npt.NDArray[np.floating], labels: LabelTable, threshold: float = 0.5
-) -> dict[str, Any]:
+def label_metrics(scores: ScoreMatrix, labels: LabelTable, threshold: float = 0.5) -> dict[str, Any]:
     """Every measure of scores (N, L) against labels, by name.
 
     Where labels are incomplete, unknown ones count as absent ("observed-label" numbers), and what needs the
-    number of labels of an image is left out (None).
+    number of labels of an image is left out (None). "known" then has the mean average precision by known
+    labels alone.
     """
-    values = np.asarray(labels.values)
+    scores, values = scores_and_labels(scores, labels.matrix)
     complete = labels.complete
-    positive = (values == 1).astype(np.int8)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)  # classes without positives are named in the result
-        ap = {rule: average_precision(scores, positive, rule) for rule in RULES}
-    means = {rule: asdict(mean_average_precision(ap[rule], positive)) for rule in RULES}
-    at_threshold = precision_recall_f1(scores, positive, threshold)
-    top_three = precision_recall_f1(scores, positive, threshold, top=3)
+    ap = precisions_by_rule(scores, values, RULES)
+    means = {rule: asdict(mean_average_precision(ap[rule], values)) for rule in RULES}
+    at_threshold = observed_counts(scores, values, threshold)
+    top_three = observed_counts(scores, values, threshold, top=3)
     per_class = zip(
         labels.classes,
         labels.counts().tolist(),
@@ -52,7 +45,7 @@ def label_metrics(
         strict=True,
     )
     names = ("name", "positive", "average_precision", "precision", "recall", "f1")
-    subsets = by_number_of_labels(scores, positive) if complete else None
+    subsets = by_number_of_labels(scores, values) if complete else None
     return {
         "images": len(labels),
         "labels": "complete" if complete else "observed; unknown counts as absent",
@@ -62,8 +55,23 @@ def label_metrics(
         "classes_without_positives": [
             c for c, n in zip(labels.classes, labels.counts(), strict=True) if n == 0
         ],
+        "known": None if complete else _of_known(scores, labels),
         "by_number_of_labels": None if subsets is None else {k: asdict(v) for k, v in subsets.items()},
         "at_threshold": at_threshold.averages(),
         "at_threshold_top_3": top_three.averages(),
-        "at_k": [asdict(at_k(scores, positive, k)) for k in (1, 3, 5) if k <= values.shape[1]],
+        "at_k": [asdict(observed_at_k(scores, values, k)) for k in (1, 3, 5) if k <= values.shape[1]],
+    }
+
+
+def _of_known(scores: ScoreMatrix, labels: LabelTable) -> dict[str, Any]:
+    """Average precision where each class is ranked among the images of which it is known, and no others.
+
+    Classes count that have a known positive and a known negative: others are ranked right in any order.
+    """
+    decided = (labels.counts(POSITIVE) > 0) & (labels.counts(NEGATIVE) > 0)
+    ap = precisions_by_rule(scores, labels.matrix, ("sklearn",), drop_unknown=True)["sklearn"]
+    return {
+        "classes": int(decided.sum()),
+        "labels": labels.known,
+        "mean_average_precision": float(ap[decided].mean()) if decided.any() else None,
     }

@@ -20,14 +20,15 @@ import numpy.typing as npt
 from torch import Tensor
 
 from sparselabel.data.dataset import PreparedSplit, evaluation_labels
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, count_per_class, take_rows
 from sparselabel.data.masks import Masks
 from sparselabel.data.spatial_labels import spans
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import DataError, param
 from sparselabel.files import write_arrays
-from sparselabel.metrics.average_precision import Scores, precision_of_classes
+from sparselabel.metrics.average_precision import precision_of_classes
 from sparselabel.metrics.cell_coverage import Floats, covered_by_boxes, covered_by_masks
+from sparselabel.metrics.score_file import ScoreMatrix, class_blocks
 from sparselabel.models.classifier import Output
 
 CUTS = (0.6, 0.7, 0.8, 0.9)
@@ -132,7 +133,7 @@ class LocalizationMetric:
         spatial_labels, classes = self.split.spatial_labels, len(self._labels.classes)
         key = np.asarray(spatial_labels.rows) * classes + np.asarray(spatial_labels.classes)
         good = ~spatial_labels.is_point
-        good[good] = self._labels.values[spatial_labels.rows[good], spatial_labels.classes[good]] == POSITIVE
+        good[good] = self._labels.matrix[spatial_labels.rows[good], spatial_labels.classes[good]] == POSITIVE
         self._order = np.flatnonzero(good)[np.argsort(key[good], kind="stable")]
         pairs, first = np.unique(key[self._order], return_index=True)
         counts = np.diff(np.append(first, len(self._order)))
@@ -202,22 +203,29 @@ class LocalizationMetric:
                 coverage[some] = covered_by_boxes(centers, sizes, groups, geometries[some], cells)
         return coverage
 
-    def compute(self, scores: Scores) -> dict[str, Any] | None:
+    def compute(self, scores: ScoreMatrix) -> dict[str, Any] | None:
         """mAP-loc, that of every class, and by how many images with masks and with boxes; None without."""
         if not self.pairs:
             return None
-        positive = (np.asarray(self._labels.values)[self.ranked] == POSITIVE).astype(np.int8)
-        rows = np.searchsorted(self.ranked, self.rows)
-        location = location_precision(scores[self.ranked], positive, rows, self.classes, enough(self.shares))
+        rows, well = np.searchsorted(self.ranked, self.rows), enough(self.shares)
+        by_class, labels = np.zeros(scores.shape[1]), take_rows(self._labels.matrix, self.ranked)
+        for block in class_blocks(*scores.shape):
+            here = np.flatnonzero((self.classes >= block.start) & (self.classes < block.stop))
+            if len(here):
+                positive = (labels[:, block] == POSITIVE).astype(np.int8)
+                own = self.classes[here] - block.start
+                by_class[block] = location_precision(
+                    scores[:, block][self.ranked], positive, rows[here], own, well[here]
+                ).by_class
         return {
-            "mean": location.mean,
-            "classes": dict(zip(self._labels.classes, location.by_class.tolist(), strict=True)),
+            "mean": float(by_class[np.unique(self.classes)].mean()),
+            "classes": dict(zip(self._labels.classes, by_class.tolist(), strict=True)),
             "cuts": list(CUTS),
             "ranked": len(self.ranked),
             "pairs": self.pairs,
             "masks": len(np.unique(self.rows[self.masked])),
             "boxes": len(np.unique(self.rows[~self.masked])),
-            "without": int(positive.sum()) - self.pairs,
+            "without": int(count_per_class(labels).sum()) - self.pairs,
         }
 
     def save(self, file: Path) -> None:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.labels import POSITIVE
+from sparselabel.data.labels import POSITIVE, LabelMatrix, count_per_class, count_per_image
 from sparselabel.errors import ConfigError, param
-from sparselabel.metrics.average_precision import COMPLETE, Scores, Values, refuse_unknown, scores_and_labels
+from sparselabel.metrics.average_precision import COMPLETE, Values, refuse_unknown, scores_and_labels
+from sparselabel.metrics.score_file import ScoreMatrix, Scores, image_blocks
 
 Numbers = npt.NDArray[np.int64]
 
@@ -81,15 +82,33 @@ def precision_recall_f1(
     """
     if not np.isfinite(threshold):
         raise ConfigError(f"{param('threshold')} must be a finite number, not {threshold}", what="threshold")
-    score_array, positive = _complete(scores, labels)
-    predicted = np.asarray(score_array >= float(threshold))
     if top is not None:
-        predicted &= _highest(score_array, top)
-    return Counts(
-        hits=np.count_nonzero(predicted & positive, axis=0).astype(np.int64),
-        predicted=np.count_nonzero(predicted, axis=0).astype(np.int64),
-        positive=np.count_nonzero(positive, axis=0).astype(np.int64),
-    )
+        _refuse_none(top)
+    return _counts(*_complete(scores, labels), np.asarray(float(threshold)), top)
+
+
+def observed_counts(
+    scores: ScoreMatrix,
+    labels: LabelMatrix,
+    threshold: "float | npt.NDArray[np.floating]",
+    top: int | None = None,
+) -> Counts:
+    """``precision_recall_f1`` where unknown labels count as negative; ``threshold`` may be one a class."""
+    return _counts(scores, labels, np.asarray(threshold), top)
+
+
+def _counts(
+    scores: ScoreMatrix, labels: LabelMatrix, threshold: npt.NDArray[np.floating], top: int | None
+) -> Counts:
+    hits, predicted_images = (np.zeros(scores.shape[1], np.int64) for _ in range(2))
+    for rows in image_blocks(*scores.shape):
+        block = scores[rows]
+        predicted = np.asarray(block >= threshold)
+        if top is not None:
+            predicted &= _highest(block, top)
+        hits += np.count_nonzero(predicted & (labels[rows] == POSITIVE), axis=0)
+        predicted_images += np.count_nonzero(predicted, axis=0)
+    return Counts(hits=hits, predicted=predicted_images, positive=count_per_class(labels))
 
 
 def at_k(scores: npt.ArrayLike, labels: npt.ArrayLike, k: int) -> AtK:
@@ -97,30 +116,43 @@ def at_k(scores: npt.ArrayLike, labels: npt.ArrayLike, k: int) -> AtK:
 
     Images without positives count as 0 in all three. Scores and labels are (N, L), none unknown.
     """
-    score_array, positive = _complete(scores, labels)
-    if k > score_array.shape[1]:
+    return observed_at_k(*_complete(scores, labels), k)
+
+
+def observed_at_k(scores: ScoreMatrix, labels: LabelMatrix, k: int) -> AtK:
+    """``at_k`` where unknown labels count as negative."""
+    if k > scores.shape[1]:
         raise ConfigError(
-            f"{param('k')} must be at most the number of classes, {score_array.shape[1]:,}, not {k}", what="k"
+            f"{param('k')} must be at most the number of classes, {scores.shape[1]:,}, not {k}", what="k"
         )
-    hits = np.count_nonzero(_highest(score_array, k) & positive, axis=1)
+    _refuse_none(k)
+    hits = np.concatenate(
+        [
+            np.count_nonzero(_highest(scores[rows], k) & (labels[rows] == POSITIVE), axis=1)
+            for rows in image_blocks(*scores.shape)
+        ]
+    )
     return AtK(
         k=k,
-        recall=float(_ratio(hits, np.count_nonzero(positive, axis=1)).mean()),
+        recall=float(_ratio(hits, count_per_image(labels)).mean()),
         precision=float(hits.mean() / k),
         hit_rate=float((hits > 0).mean()),
     )
 
 
-def _complete(scores: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Scores, npt.NDArray[np.bool_]]:
+def _complete(scores: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[ScoreMatrix, LabelMatrix]:
     score_array, label_array = scores_and_labels(scores, labels)
     refuse_unknown(label_array, *COMPLETE)
-    return score_array, np.asarray(label_array == POSITIVE)
+    return score_array, label_array
+
+
+def _refuse_none(k: int) -> None:
+    if k < 1:
+        raise ConfigError(f"the number of highest scores must be at least 1, not {k}", what="k", value=k)
 
 
 def _highest(scores: Scores, k: int) -> npt.NDArray[np.bool_]:
     """(N, L) Whether a score is among its row's k highest; of equal ones, the first classes are."""
-    if k < 1:
-        raise ConfigError(f"the number of highest scores must be at least 1, not {k}", what="k", value=k)
     classes = scores.shape[1]
     if k >= classes:
         return np.ones(scores.shape, dtype=np.bool_)

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from sparselabel.errors import ConfigError, param
 from sparselabel.metrics.calibration import Floats
 
-NEVER = 2.0
-"""The threshold of a class that is never called there: no score is as high."""
 PRECISIONS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.97, 0.98, 0.99)
 """Precisions whose thresholds are kept; those of others lie between."""
 
@@ -30,7 +28,10 @@ def _f1_thresholds(falling: Floats) -> Floats:
 
 
 def precision_thresholds(scores: Floats, precision: float) -> Floats:
-    """(L,) The lowest thresholds with this expected precision; NEVER where no image reaches it."""
+    """(L,) The lowest thresholds with this expected precision.
+
+    Where no image reaches it, that is the precision itself: of the labels scored 0.9, nine of ten are right.
+    """
     falling = -np.sort(-scores, axis=0)
     return _precision_thresholds(falling, _means(falling), precision)
 
@@ -50,7 +51,7 @@ def _means(falling: Floats) -> Floats:
 def _precision_thresholds(falling: Floats, means: Floats, precision: float) -> Floats:
     count = np.count_nonzero(means >= precision, axis=0)  # means only fall
     thresholds = _below(falling, np.maximum(count - 1, 0))
-    return np.where(count > 0, thresholds, NEVER)
+    return np.where(count > 0, np.minimum(thresholds, precision), precision)
 
 
 def _below(falling: Floats, last: npt.NDArray[np.intp]) -> Floats:
@@ -70,13 +71,11 @@ def between(thresholds: Floats, precision: float) -> Floats:
         )
     upper = int(np.searchsorted(PRECISIONS, precision))
     if upper == 0:
-        return thresholds[:, 0]
+        return np.minimum(thresholds[:, 0], precision)
     low, high = PRECISIONS[upper - 1], PRECISIONS[upper]
     share = (precision - low) / (high - low)
     mixed = (1 - share) * thresholds[:, upper - 1] + share * thresholds[:, upper]
-    return np.where(
-        (thresholds[:, [upper - 1, upper]] == NEVER).any(axis=1) & (share > 0), thresholds[:, upper], mixed
-    )
+    return np.minimum(mixed, precision)  # files of older versions have 2 where no image reached a precision
 
 
 def check_threshold(threshold: float) -> None:

@@ -19,6 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from sparselabel.errors import ConfigError, ModelError, is_out_of_memory, listing, param
 from sparselabel.models import cvt
 from sparselabel.models.weights import load_weights
+from sparselabel.slow_imports import import_timm
 
 PRETRAINED = "pretrained"
 NONE = "none"
@@ -251,6 +252,7 @@ def make_backbone(
 
 def _create_model(name: str, pretrained: bool, arguments: dict[str, Any]) -> nn.Module:
     """``timm.create_model``; a network that must pool keeps its pooling, which cells do not go through."""
+    import_timm()
     import timm
 
     try:
@@ -340,6 +342,7 @@ def known_network(name: str) -> Any:
     """The ``pretrained_cfg`` of a network by timm; an error names those nearest to an unknown name or tag."""
     import difflib
 
+    import_timm()
     import timm
 
     if not timm.is_model(name):
@@ -388,6 +391,7 @@ def _first_stages(network: Any, count: int) -> list[nn.Module]:
 
     The network's own parameters, as the class token and position embedding of a ViT, come in a list.
     """
+    import_timm()
     from timm.models import group_parameters
 
     groups = group_parameters(network, network.group_matcher(coarse=True))

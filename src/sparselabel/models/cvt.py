@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from sparselabel.errors import ModelError
+from sparselabel.slow_imports import import_timm
 
 NAME = "cvt_w24"
 HUB = "microsoft/cvt-w24-384-22k"
@@ -108,6 +109,7 @@ def _drop_branches(layer: Any, rate: float) -> None:
 
     An image whose sum is dropped is lost: nothing of it is left for the layers after.
     """
+    import_timm()
     from timm.layers.drop import DropPath
 
     layer.drop_path = nn.Identity()

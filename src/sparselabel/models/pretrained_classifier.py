@@ -11,6 +11,7 @@ from sparselabel.models.backbone import PRETRAINED, Backbone, known_network, mak
 from sparselabel.models.classifier import Classifier, Output
 from sparselabel.models.query2label import from_released, released_head
 from sparselabel.models.weights import read_tensors
+from sparselabel.slow_imports import import_timm
 
 WITH_CLASSIFIER = "choose a network with one, as resnet50.tv_in1k"
 
@@ -71,6 +72,7 @@ def make_released(name: str, file: Path, size: int | None = None) -> tuple[Class
 
 def imagenet_synsets() -> list[str]:
     """The synset ids of ImageNet's 1,000 classes, in the order of the networks' outputs."""
+    import_timm()
     from timm.data.imagenet_info import ImageNetInfo
 
     info: Any = ImageNetInfo("imagenet-1k")

@@ -19,6 +19,7 @@ from sparselabel.models.classifier import Head, Output
 from sparselabel.models.weights import describe_misfits, misfits, refuse_not_finite
 
 TEMPERATURE = 10_000.0
+DROPOUT = 0.1
 SelfAttention = Literal["none", "first", "later", "all"]
 
 
@@ -41,7 +42,6 @@ class QueryHead(Head):
         encoder_layers: int = 1,
         decoder_layers: int = 2,
         self_attention: SelfAttention = "none",
-        dropout: float = 0.1,
     ) -> None:
         super().__init__()
         size = width or features
@@ -53,13 +53,9 @@ class QueryHead(Head):
             )
         inner = inner or 4 * size
         self.input_proj = nn.Identity() if width is None else nn.Conv2d(features, size, kernel_size=1)
-        self.encoder = nn.ModuleList(
-            _EncoderLayer(size, heads, inner, dropout) for _ in range(encoder_layers)
-        )
+        self.encoder = nn.ModuleList(_EncoderLayer(size, heads, inner) for _ in range(encoder_layers))
         self.decoder = nn.ModuleList(
-            _DecoderLayer(
-                size, heads, inner, dropout, self_attention in ("all", "later" if number else "first")
-            )
+            _DecoderLayer(size, heads, inner, self_attention in ("all", "later" if number else "first"))
             for number in range(decoder_layers)
         )
         self.norm = nn.LayerNorm(size)
@@ -125,12 +121,12 @@ def sine_position_encoding(cells: Tensor) -> Tensor:
 class _EncoderLayer(nn.Module):
     """Self-attention over cells; the position encoding is added to queries and keys (post-norm)."""
 
-    def __init__(self, width: int, heads: int, inner: int, dropout: float) -> None:
+    def __init__(self, width: int, heads: int, inner: int) -> None:
         super().__init__()
-        self.self_attn = nn.MultiheadAttention(width, heads, dropout, batch_first=True)
+        self.self_attn = nn.MultiheadAttention(width, heads, DROPOUT, batch_first=True)
         self.linear1, self.linear2 = nn.Linear(width, inner), nn.Linear(inner, width)
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(DROPOUT)
 
     def forward(self, cells: Tensor, pos: Tensor) -> Tensor:
         """(B, T, d) in and out."""
@@ -143,16 +139,16 @@ class _EncoderLayer(nn.Module):
 class _DecoderLayer(nn.Module):
     """Cross-attention of class queries to cells, after self-attention among them if asked for (post-norm)."""
 
-    def __init__(self, width: int, heads: int, inner: int, dropout: float, self_attention: bool) -> None:
+    def __init__(self, width: int, heads: int, inner: int, self_attention: bool) -> None:
         super().__init__()
         if self_attention:
-            self.self_attn = nn.MultiheadAttention(width, heads, dropout, batch_first=True)
+            self.self_attn = nn.MultiheadAttention(width, heads, DROPOUT, batch_first=True)
             self.norm1 = nn.LayerNorm(width)
         self.has_self_attention = self_attention
-        self.multihead_attn = nn.MultiheadAttention(width, heads, dropout, batch_first=True)
+        self.multihead_attn = nn.MultiheadAttention(width, heads, DROPOUT, batch_first=True)
         self.linear1, self.linear2 = nn.Linear(width, inner), nn.Linear(inner, width)
         self.norm2, self.norm3 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(DROPOUT)
 
     def forward(
         self, target: Tensor, queries: Tensor, memory: Tensor, pos: Tensor, need_weights: bool

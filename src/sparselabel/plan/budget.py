@@ -8,7 +8,6 @@ from typing import Any
 
 from sparselabel.data.annotation_budget import KINDS, Kind, Prices, share_of_all
 from sparselabel.data.dataset import Dataset
-from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError, DataError, command, counted, listing, param
 from sparselabel.file_formats import read_json
 from sparselabel.files import write_json
@@ -151,10 +150,10 @@ def refuse_data(data: Dataset, kinds: Sequence[Kind]) -> str:
         )
     for prepared_split in (data.train, data.split(measured)):
         table = prepared_split.truth if prepared_split is data.train else prepared_split.observed
-        hidden = int((table.values == UNKNOWN).sum())
+        hidden = table.matrix.size - table.known
         if hidden:
             raise DataError(
-                f"{data.folder}, split {prepared_split.name!r}: {hidden:,} of {table.values.size:,} labels "
+                f"{data.folder}, split {prepared_split.name!r}: {hidden:,} of {table.matrix.size:,} labels "
                 "are unknown, and annotation is simulated on a sample in which every label is known",
                 "take one that is fully labeled (a small one will do)",
             )
@@ -180,7 +179,7 @@ def validation_of(data: Dataset) -> tuple[int, int]:
     if "val" not in data.splits:
         return 0, 0
     prepared_split = data.split("val")
-    return len(prepared_split), int((prepared_split.observed.values != UNKNOWN).sum())
+    return len(prepared_split), prepared_split.observed.known
 
 
 def refuse_other_budget(budget: Budget, out: Path) -> None:

@@ -52,7 +52,8 @@ def draw_plan(rows: Sequence[KindResult], split: str, out: Path) -> None:
             axes.set_ylabel(f"{split} {measure}, %")
         handles, names = grid[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside upper center", ncols=2 if len(measures) == 1 else 3)
-        figure.savefig(out, dpi=150, metadata={"Software": "sparselabel"})
+        with atomic_write(out) as partial:
+            figure.savefig(partial, format="png", dpi=150, metadata={"Software": "sparselabel"})
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from sparselabel.data.annotation_budget import Kind
+from sparselabel.files import atomic_write
 from sparselabel.plan.budget import Budget
 from sparselabel.plan.candidate_runs import Candidate, scores_of
 
@@ -74,7 +75,7 @@ def results_of(candidates: Sequence[Candidate], budget: Budget, split: str) -> l
 
 def write_csv(candidates: Sequence[Candidate], budget: Budget, split: str, out: Path) -> None:
     """A line for each run: what was spent and bought of the sample, and what came of it, in percent."""
-    with out.open("w", newline="", encoding="utf-8") as file:
+    with atomic_write(out) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         for one in candidates:

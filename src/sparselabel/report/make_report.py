@@ -1,11 +1,11 @@
 """A report from beginning to end: score what has not been scored, find examples, write the page."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from sparselabel import __version__
-from sparselabel.errors import DataError, ModelError, RunError, SparselabelError
+from sparselabel.errors import AS_PYTHON, DataError, ModelError, RunError, Spelling
 from sparselabel.inference.evaluate import evaluate_run
 from sparselabel.inference.maps import write_maps
 from sparselabel.inference.missing_labels import write_missing
@@ -18,33 +18,31 @@ from sparselabel.report.run_data import ReportData
 
 
 def make_report(
-    about: ReportData, out: Path, workers: int = 0, render: Callable[[SparselabelError], str] = str
+    about: ReportData, out: Path, workers: int | None = None, spelling: Spelling = AS_PYTHON
 ) -> list[str]:
     """Let the models say what is not on the disk yet, and write the report with what there is.
 
-    Returns notes on what had to be left out; ``render`` puts errors into words.
+    Returns notes on what had to be left out.
     """
     with ExitStack() as held:
         for run in about.runs:
             held.enter_context(locked(run.folder.path, shared=True))
-        return _make_locked(about, out, workers, render)
+        return _make_locked(about, out, workers, spelling)
 
 
-def _make_locked(
-    about: ReportData, out: Path, workers: int, render: Callable[[SparselabelError], str]
-) -> list[str]:
+def _make_locked(about: ReportData, out: Path, workers: int | None, spelling: Spelling) -> list[str]:
     notes: dict[str, str] = {}
     scored = Scored()
     if about.split is not None:
-        with _or_note(notes, "scores", render):
+        with _or_note(notes, "scores", spelling):
             _score(about, about.split, workers)
             scored = look_at_scores(about)
-        with _or_note(notes, "images", render):
+        with _or_note(notes, "images", spelling):
             for run in with_maps(about, about.split):
                 write_maps(run.folder, about.split, *entries(scored.groups))
     missing = None
     if about.hidden:
-        with _or_note(notes, "missing", render):
+        with _or_note(notes, "missing", spelling):
             missing = read_missing(about)
             if missing is None:
                 with progress_bar(status_console(), len(about.data.train), "scoring train") as bar:
@@ -55,11 +53,11 @@ def _make_locked(
                 shown = missing.rows[places].tolist(), missing.classes[places].tolist()
                 for run in with_maps(about, "train"):
                     write_maps(run.folder, "train", *shown)
-    write_report(about, scored, missing, out, notes, __version__)
+    write_report(about, scored, missing, out, notes, __version__, spelling)
     return list(dict.fromkeys(notes.values()))
 
 
-def _score(about: ReportData, split: str, workers: int) -> None:
+def _score(about: ReportData, split: str, workers: int | None) -> None:
     """Score the split's images with the models that have not, or whose scores are of other images."""
     for run in about.runs:
         try:
@@ -72,13 +70,11 @@ def _score(about: ReportData, split: str, workers: int) -> None:
 
 
 @contextmanager
-def _or_note(
-    notes: dict[str, str], section: str, render: Callable[[SparselabelError], str]
-) -> Iterator[None]:
+def _or_note(notes: dict[str, str], section: str, spelling: Spelling) -> Iterator[None]:
     """Where images, a model or the right to write are missing, the report goes on and says so."""
     try:
         yield
     except (DataError, ModelError, RunError) as error:
-        notes[section] = render(error)
+        notes[section] = error.render(spelling)
     except OSError as error:
         notes[section] = str(error)

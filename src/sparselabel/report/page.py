@@ -2,17 +2,18 @@
 
 import hashlib
 import shlex
-from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from sparselabel.data import thumbnails as images
-from sparselabel.errors import ConfigError, RunError, param
+from sparselabel.errors import AS_PYTHON, ConfigError, RunError, Spelling, command, param, spell
 from sparselabel.files import atomic_write, require_file_to_write
+from sparselabel.inference.class_thresholds import load_class_thresholds
+from sparselabel.inference.expected_quality import is_meaningless, quality_of, says_nothing, trust_in
 from sparselabel.report import charts, curves, tables
 from sparselabel.report import examples as cards
 from sparselabel.report.examples import Missing, Scored
@@ -47,11 +48,17 @@ def _identity(about: ReportData) -> str:
 
 
 def write_report(
-    about: ReportData, scored: Scored, missing: Missing | None, out: Path, notes: dict[str, str], version: str
+    about: ReportData,
+    scored: Scored,
+    missing: Missing | None,
+    out: Path,
+    notes: dict[str, str],
+    version: str,
+    spelling: Spelling = AS_PYTHON,
 ) -> None:
     """Write the report; ``notes`` says, by section, why something is not in it."""
     template = environment().get_template("report.html")
-    text = template.render(**_content(about, scored, missing, notes, version))
+    text = template.render(**_content(about, scored, missing, notes, version, spelling))
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(out) as partial:
         partial.write_text(text, encoding="utf-8")
@@ -69,6 +76,7 @@ def environment() -> Environment:
         return Markup(loader.get_source(made, name)[0])
 
     made.globals |= {"as_it_is": as_it_is, "drawing": charts}
+    made.filters["code"] = in_code
     made.filters["score"] = cards.as_score
     made.filters["signed"] = lambda value: f"{value:+.1f}".replace("-", "−")
     made.filters["count"] = lambda value: f"{value:,}"
@@ -76,19 +84,35 @@ def environment() -> Environment:
 
 
 def _content(
-    about: ReportData, scored: Scored, missing: Missing | None, notes: dict[str, str], version: str
+    about: ReportData,
+    scored: Scored,
+    missing: Missing | None,
+    notes: dict[str, str],
+    version: str,
+    spelling: Spelling,
 ) -> dict[str, Any]:
     classes = tables.class_rows(about)
     measured = None if about.split is None else about.reference.measured(about.split)
     today = date.today()
+    split = tables.name_of_split(about)
+    quality = None if measured is None else quality_of(measured, split, about.data.train)
     mapped = cards.with_maps(about, about.split or "train")
+    scales = cards.common_scales(about)
     looking = [run.name for run in mapped if run.config.has_attention]
+    rows = tables.run_rows(about, scored)
     return {
         "about": about,
         "identity": _identity(about),
-        "runs": tables.run_rows(about),
+        "runs": rows,
+        "seen_all": [row for row in rows if row.oracle],
         "several": len(about.runs) > 1,
-        "split": tables.name_of_split(about),
+        "draws": cards.DRAWS,
+        "split": split,
+        "quality": quality,
+        "warnings": [] if measured is None else says_nothing(measured, split),
+        "meaningless": measured is not None and is_meaningless(measured),
+        "trust": _trust(about, spelling),
+        "next": _next(about, spelling),
         "measured": measured,
         "map_name": "mAP" if measured is None else measured["name"],
         "validation_name": _validation_name(about),
@@ -97,21 +121,21 @@ def _content(
         "curves": curves.learning_curves(about.runs),
         "recovery": curves.recovery_curves(about.runs),
         "classes": classes,
-        "ends": _ends(classes),
+        "thresholds": tables.threshold_rows(about),
         "measures": tables.measure_rows(about),
         "by_labels": tables.by_labels(about),
         "by_size": tables.by_size(about, scored),
         "distributions": tables.distributions(about, scored),
         "reliability": tables.reliability_charts(about),
         "calibrated": tables.calibrated_runs(about),
-        "thresholds": tables.class_thresholds(about),
-        "groups": cards.case_cards(about, scored.groups),
+        "groups": cards.case_cards(about, scored.groups, scales),
         "missing": [] if missing is None else cards.missing_rows(about, missing),
-        "missing_cards": [] if missing is None else cards.missing_cards(about, missing),
+        "missing_cards": [] if missing is None else cards.missing_cards(about, missing, scales),
         "looking": looking,
         "all_look": len(looking) == len(mapped),
         "scale": images.scale(),
-        "made": [_made(run) for run in about.runs],
+        "score_ticks": None if scales.scores is None else cards.ticks(scales.scores),
+        "made": [_made(run, spelling) for run in about.runs],
         "notes": {"scores": "", "images": "", "missing": ""} | notes,
         "version": version,
         "today": f"{today.day} {today:%B %Y}",
@@ -138,15 +162,37 @@ def _data(about: ReportData) -> dict[str, Any]:
     }
 
 
-def _ends(classes: Sequence[tables.ClassRow]) -> tuple[tables.ClassRow, tables.ClassRow] | None:
-    """The best and the worst class of the reference run."""
-    rated = [row for row in classes if row.numbers and row.numbers[0].value is not None]
-    rated.sort(key=lambda row: row.numbers[0].value or 0.0)
-    return (rated[-1], rated[0]) if len(rated) > 1 else None
+def _trust(about: ReportData, spelling: Spelling) -> list[str]:
+    """What is wrong with the thresholds of a run, and what mends them."""
+    folder = about.reference.folder
+    if len(about.runs) > 1 or not folder.thresholds_file.is_file():
+        return []
+    return [spell(text, spelling) for text in trust_in(load_class_thresholds(folder), folder.path)]
 
 
-def _made(run: ShownRun) -> dict[str, Any]:
+def _next(about: ReportData, spelling: Spelling) -> list[str]:
+    """What to do with a run next."""
+    run = about.reference.folder.path
+    if len(about.runs) > 1:
+        return []
+    predict, review = command("predict", run, "MORE-IMAGES", out="tags.csv"), command("review", run)
+    return [
+        spell(f"{predict} labels other images.", spelling),
+        spell(f"{review} asks you about likely labels: the answers make the model better.", spelling),
+    ]
+
+
+def in_code(text: str) -> Markup:
+    """A text whose parts between backticks are code."""
+    parts = escape(text).split("`")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if number % 2 else part for number, part in enumerate(parts)
+    )
+
+
+def _made(run: ShownRun, spelling: Spelling) -> dict[str, Any]:
     """How a run came about, word by word."""
+    expected = run.expected
     return {
         "name": run.name,
         "folder": str(run.folder.path),
@@ -156,5 +202,6 @@ def _made(run: ShownRun) -> dict[str, Any]:
         "digests": run.about["data_digest"],
         "versions": run.about.get("versions", {}),
         "config": run.folder.config_file.read_text(encoding="utf-8"),
-        "expected": run.expected,
+        "expected": expected,
+        "remedy": "" if expected is None else spell(expected["remedy"], spelling),
     }

@@ -1,15 +1,19 @@
 """The runs of a report: what training left of each, and whether they may stand side by side."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sparselabel.config import TrainConfig
 from sparselabel.data.dataset import Dataset
-from sparselabel.errors import ConfigError, RunError, listing, param, spell
+from sparselabel.errors import ConfigError, DataError, RunError, listing, param
 from sparselabel.expected_positives.class_counts import ExpectedFile, remedy_of
 from sparselabel.file_formats import read_json, read_json_lines
+from sparselabel.inference.class_thresholds import load_class_thresholds, threshold_metrics
+from sparselabel.inference.score_files import saved_scores
+from sparselabel.losses.registry import settings_of
 from sparselabel.report.figures.style import names_of
 from sparselabel.run import EpochRecord, Run, saw_hidden_labels
 
@@ -38,8 +42,10 @@ class ShownRun:
         """The estimate of K that it was trained with, if it was."""
         if not self.folder.expected_file.is_file():
             return None
+        if "expected_positives" not in settings_of(self.config.method):
+            return None  # it is for the thresholds
         found = read_json(self.folder.expected_file, ExpectedFile, "train again", error=RunError)
-        return {**found, "remedy": spell(remedy_of(found["how"], found["K"], found["interval"]))}
+        return {**found, "remedy": remedy_of(found["how"], found["K"], found["interval"])}
 
     def measured(self, split: str) -> dict[str, Any] | None:
         """The measures of a split at the best epoch."""
@@ -112,7 +118,24 @@ def shortened(names: Sequence[str]) -> list[str]:
 
 
 def _read(run: Run, name: str) -> ShownRun:
-    return ShownRun(name, run, run.config(), run.metadata(), run.result(), _epochs(run))
+    return ShownRun(name, run, run.config(), run.metadata(), _with_thresholds_as_they_are(run), _epochs(run))
+
+
+def _with_thresholds_as_they_are(run: Run) -> dict[str, Any]:
+    """The result of a run, measured at its thresholds: a reviewer's answers may have moved them since."""
+    result = run.result()
+    for split, key in SPLITS.items():
+        decided = (result.get(key) or {}).get("decided")
+        if not decided or not run.thresholds_file.is_file() or not run.scores_file(split).is_file():
+            continue
+        thresholds = load_class_thresholds(run)
+        before = [(row["threshold"], row["trust"]) for row in decided["classes"]]
+        if "expected" in decided and before == [(row.threshold, row.trust) for row in thresholds.classes]:
+            continue
+        with suppress(DataError, RunError):  # scores of other images, or images that are gone
+            saved = saved_scores(run, split)
+            result[key]["decided"] = threshold_metrics(saved.scores, saved.labels, thresholds)
+    return result
 
 
 def _epochs(folder: Run) -> list[dict[str, Any]]:

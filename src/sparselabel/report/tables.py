@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from sparselabel.inference.class_thresholds import Trust
+from sparselabel.metrics.bootstrap import Difference
 from sparselabel.report.charts import Chart, Drawn, Line, draw
 from sparselabel.report.examples import Scored
 from sparselabel.report.figures.score_histogram import EDGES, RANKS
@@ -16,12 +18,17 @@ FEW_NUMBERS = ("1", "2", "3", "4+")  # where no more is known
 
 @dataclass(frozen=True)
 class Number:
-    """A cell: what is shown, what it is sorted by, its bar (0..100), its distance from the reference."""
+    """A cell: what is shown, what it is sorted by, its bar (0..100), its distance from the reference.
+
+    ``interval`` is that of the difference, in words; ``chance`` says that it contains 0.
+    """
 
     text: str
     value: float | None = None
     bar: float | None = None
     difference: float | None = None
+    interval: str = ""
+    chance: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,14 +55,36 @@ class ClassRow:
     numbers: list[Number]
 
 
-def run_rows(about: ReportData) -> list[RunRow]:
+@dataclass(frozen=True)
+class ThresholdRow:
+    """A class at its threshold: what of its suggested labels is right, and what of those there is found.
+
+    ``precision`` and ``recall`` are expected ones where the labels of the split are sparse.
+    """
+
+    name: str
+    labels: int
+    positives: int
+    precision: Number
+    recall: Number
+    threshold: Number
+    trust: Trust
+    why: str
+
+
+def run_rows(about: ReportData, scored: Scored) -> list[RunRow]:
     """What each run reached."""
     values = [(measured or {}).get("value") for measured in _measured(about)]
     oracles = [about.hidden and run.oracle for run in about.runs]
     # The best run is one that could have been trained; oracles count only among themselves.
     fair = [v for v, oracle in zip(values, oracles, strict=True) if v is not None and oracle == all(oracles)]
     rows = []
-    numbers = _compared(values)
+    numbers = [
+        number
+        if n == 0 or run.name not in scored.differences
+        else _judged(number, scored.differences[run.name])
+        for n, (run, number) in enumerate(zip(about.runs, _compared(values), strict=True))
+    ]
     for number, (run, value, oracle) in enumerate(zip(about.runs, values, oracles, strict=True)):
         best = bool(fair) and oracle == all(oracles) and value == max(fair)
         validation, recovery = (run.result.get(name) or {} for name in ("validation", "recovery"))
@@ -66,7 +95,7 @@ def run_rows(about: ReportData) -> list[RunRow]:
 
 
 def class_rows(about: ReportData) -> list[ClassRow]:
-    """Every class: one run's AP, precision, recall and F1; of several runs the AP of each."""
+    """The AP of every class, of each run."""
     if about.split is None:
         return []
     labels = about.data.train.observed.counts().tolist()
@@ -74,10 +103,30 @@ def class_rows(about: ReportData) -> list[ClassRow]:
     for index, name in enumerate(about.data.classes):
         by_run = [measured and measured["classes"][index] for measured in _measured(about)]
         positives = next((row["positive"] for row in by_run if row), 0)
-        numbers = _compared([row["average_precision"] if row and row["positive"] else None for row in by_run])
-        if len(by_run) == 1 and by_run[0]:
-            numbers += [percent(by_run[0][key]) for key in ("precision", "recall", "f1")]
-        rows.append(ClassRow(name, labels[index], positives, numbers))
+        values = [row["average_precision"] if row and row["positive"] else None for row in by_run]
+        rows.append(ClassRow(name, labels[index], positives, _compared(values)))
+    return rows
+
+
+def threshold_rows(about: ReportData) -> list[ThresholdRow]:
+    """Every class of the first run at its own threshold; empty for runs that have none."""
+    measured = None if about.split is None else about.reference.measured(about.split)
+    decided = (measured or {}).get("decided")
+    if measured is None or not decided or "expected" not in decided:
+        return []
+    labels = about.data.train.observed.counts().tolist()
+    kind = "" if measured["labels"] == "complete" else "expected_"
+    rows = []
+    for row, number, positives in zip(decided["classes"], labels, measured["classes"], strict=True):
+        shown = positives["positive"]
+        known = bool(kind or shown)  # else nothing is there to be found
+        precision, recall = (
+            _with_bar(row[f"{kind}{key}"] if known else None) for key in ("precision", "recall")
+        )
+        threshold = Number(f"{row['threshold']:.2f}", row["threshold"])
+        rows.append(
+            ThresholdRow(row["name"], number, shown, precision, recall, threshold, row["trust"], row["why"])
+        )
     return rows
 
 
@@ -145,6 +194,11 @@ def percent(value: float | None) -> Number:
     return Number("–") if value is None else Number(f"{100 * value:.1f}", 100 * value)
 
 
+def _with_bar(value: float | None) -> Number:
+    """A share in whole percent, and its bar."""
+    return Number("–") if value is None else Number(f"{100 * value:.0f}", 100 * value, 100 * value)
+
+
 def _compared(values: list[float | None]) -> list[Number]:
     """Shares of the runs with bars, and their differences from the first."""
     numbers = [percent(value) for value in values]
@@ -157,6 +211,12 @@ def _compared(values: list[float | None]) -> list[Number]:
         )
         for n, number in enumerate(numbers)
     ]
+
+
+def _judged(number: Number, found: Difference) -> Number:
+    """A difference with its interval, and whether that contains 0."""
+    low, high = (f"{100 * value:+.1f}".replace("-", "−") for value in (found.low, found.high))
+    return replace(number, interval=f"95 % interval {low} to {high}", chance=not found.zero_outside)
 
 
 def _measured(about: ReportData) -> list[dict[str, Any] | None]:
@@ -214,12 +274,6 @@ def calibrated_runs(about: ReportData) -> list[CalibratedRun]:
         calibration = decided["calibration"] or {}
         errors = (percent(calibration.get(key)).value for key in ("ece", "ece_of_raw_scores"))
         rows.append(CalibratedRun(name, 100 * decided["micro_f1"], 100 * decided["macro_f1"], *errors))
-    return rows
-
-
-def class_thresholds(about: ReportData) -> list[dict[str, Any]]:
-    """The thresholds of the reference run, class by class."""
-    rows: list[dict[str, Any]] = _decided(about).get(about.reference.name, {}).get("classes", [])
     return rows
 
 

@@ -44,7 +44,7 @@ class CompleteImageReview(ReviewSession):
     def take(self, given: dict[str, Any], reviewer: str | None = None) -> None:
         """Keep all labels of an image: the classes in ``present`` are there, the others are not."""
         row, present = int(given["row"]), {int(column) for column in given["present"]}
-        for column in present:
+        for column in present | {0}:
             self.refuse_unknown(row, column)
         with self.lock:
             name = self.name_of(row)
@@ -91,7 +91,7 @@ class CompleteImageReview(ReviewSession):
     def question(self, row: int) -> dict[str, Any]:
         """An image as the page gets it: its classes, the likeliest first; those observed are ticked."""
         scores = np.nan_to_num(np.asarray(self.scores[row], dtype=np.float32))
-        seen = np.asarray(self.split.observed.values[row])
+        seen = np.asarray(self.split.observed.matrix[row])
         order = np.lexsort((-scores, seen != POSITIVE))
         listed = [[column, bool(seen[column] == POSITIVE)] for column in order.tolist()]
         return {"row": row, "class": -1, "image": self.name_of(row), "classes": listed, "answer": None}

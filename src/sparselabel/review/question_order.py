@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.labels import POSITIVE, UNKNOWN, Labels
+from sparselabel.data.labels import POSITIVE, UNKNOWN, LabelMatrix, Labels, SparseLabels, count_per_class
 from sparselabel.errors import ConfigError, DataError, nearest
 
 How = Literal["useful", "likely", "uncertain", "random"]
@@ -34,7 +34,7 @@ NOTHING = -np.inf
 
 
 def questions(
-    scores: npt.NDArray[np.floating[Any]], observed: Labels, how: How, count: int, seed: int = 0
+    scores: npt.NDArray[np.floating[Any]], observed: LabelMatrix, how: How, count: int, seed: int = 0
 ) -> tuple[Numbers, Numbers]:
     """Rows and classes (n,) of ``count`` unknown labels to ask about, the first first; fewer if there are.
 
@@ -60,8 +60,10 @@ def questions(
     return rows[order], classes[order].astype(np.int64)
 
 
-def known_positives(observed: Labels) -> npt.NDArray[np.float64]:
+def known_positives(observed: LabelMatrix) -> npt.NDArray[np.float64]:
     """(L,) How many positives of each class are known, counted in blocks."""
+    if isinstance(observed, SparseLabels):
+        return count_per_class(observed).astype(np.float64)
     known = np.zeros(observed.shape[1])
     for start, stop in _blocks(observed.shape):
         known += (observed[start:stop] == POSITIVE).sum(axis=0)
@@ -83,7 +85,7 @@ class Pool:
     @staticmethod
     def of(
         scores: npt.NDArray[np.floating[Any]],
-        observed: Labels,
+        observed: LabelMatrix,
         most: int,
         value: Callable[[Floats], Floats] | None = None,
         column: int | None = None,
@@ -206,7 +208,7 @@ class _Best:
 
 
 def _random(
-    scores: npt.NDArray[np.floating[Any]], observed: Labels, count: int, seed: int
+    scores: npt.NDArray[np.floating[Any]], observed: LabelMatrix, count: int, seed: int
 ) -> tuple[Numbers, Numbers]:
     """Unknown labels at random: drawn and thrown away if known, as most are unknown; else counted out."""
     random = np.random.default_rng(seed)

@@ -45,7 +45,8 @@ class Retraining:
             files = [file for file in self._files if file.is_file()]
             words = [self.run.path, self.run.data_folder, self._out, *files]
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, *map(str, words)],
+                # -P: no module of the folder that somebody happens to be in, as one of images, is run.
+                [sys.executable, "-P", "-m", __name__, *map(str, words)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -129,7 +130,7 @@ def difference(run: Run, other: Run) -> dict[str, Any]:
         first, second = saved_scores(run, split), saved_scores(other, split)
         if np.array_equal(first.labels.ids, second.labels.ids):
             # The labels of validation are those of the second run: it knows the answers about them.
-            found = paired_bootstrap(first.scores, second.scores, second.positive, DRAWS)
+            found = paired_bootstrap(first.array, second.array, second.positive, DRAWS)
             change |= {"split": split, "before": found.first, "after": found.second}
             change |= {"low": found.low, "high": found.high}
     return change

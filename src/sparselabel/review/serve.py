@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from sparselabel.config import AUTO
@@ -31,6 +33,8 @@ from sparselabel.review.threshold_review import ThresholdReview
 from sparselabel.run import Run
 from sparselabel.training.features import CheckedRows, features_file
 
+MOST_SCORES = 1 << 32
+"""Bytes of scores that a review is about: of more images, some are drawn."""
 Goal = Literal["labels", "thresholds", "count"]
 
 
@@ -46,7 +50,7 @@ def serve_review(
     tls_cert: Path | None = None,
     tls_key: Path | None = None,
     browser: bool = True,
-    workers: int = 0,
+    workers: int | None = None,
     engine: str = AUTO,
 ) -> AnswerFile:
     """Serve the review of a run until Ctrl-C; returns the answers, whose file is closed.
@@ -61,13 +65,15 @@ def serve_review(
     if not 0 <= port <= 65535:
         raise ConfigError(f"{param('port')} must be a number from 0 to 65535, not {port}", what="port")
     split = _split(run, goal)
+    rows = _drawn(split, 4 if goal == "thresholds" else 2, say)
     file = answers or (run.complete_file if goal == "count" else run.answers_file)
     with locked(run.path, shared=True), AnswerFile(file, reviewer or _login()) as kept:
         if kept.mended:
             say(kept.mended)
         if strangers := _strangers(run, kept):
             say(f"{counted(strangers, 'line')} of {file} are about other data")
-        session, maps = _session(run, split, kept, goal, workers, engine), MapCache(run, split)
+        shown = split if rows is None else split.take(rows)
+        session, maps = _session(run, shown, rows, kept, goal, workers, engine), MapCache(run, shown)
         if goal != "count":
             maps.load_ahead()
         refused = why_not(run)
@@ -80,7 +86,7 @@ def serve_review(
             "goal": goal,
             "no_training": refused,
         }
-        images = Images(split, maps.view, maps.maps)
+        images = Images(shown, maps.view, maps.maps)
 
         def finish() -> dict[str, Any]:
             return _new_thresholds(run) if goal == "thresholds" and file == run.answers_file else {}
@@ -121,6 +127,20 @@ def _split(run: Run, goal: Goal) -> PreparedSplit:
     return run.split(SPLIT)
 
 
+def _drawn(
+    split: PreparedSplit, bytes_of_score: int, say: Callable[[str], None]
+) -> npt.NDArray[np.int64] | None:
+    """Rows to ask about, where scores of all would be too many, which is said; None: all of them."""
+    most = max(MOST_SCORES // (bytes_of_score * len(split.truth.classes)), 1)
+    if len(split) <= most:
+        return None
+    say(
+        f"scores of all {len(split):,} images and {len(split.truth.classes):,} classes are too many: this "
+        f"review asks about {most:,} of the images, drawn at random, the same ones every time"
+    )
+    return np.sort(np.random.default_rng(0).choice(len(split), most, replace=False))
+
+
 def _strangers(run: Run, kept: AnswerFile) -> int:
     """Answers about images or classes that the data does not have."""
     asked = {answer.image for answer in kept.answers}
@@ -129,11 +149,19 @@ def _strangers(run: Run, kept: AnswerFile) -> int:
 
 
 def _session(
-    run: Run, split: PreparedSplit, kept: AnswerFile, goal: Goal, workers: int, engine: str
+    run: Run,
+    split: PreparedSplit,
+    rows: npt.NDArray[np.int64] | None,
+    kept: AnswerFile,
+    goal: Goal,
+    workers: int | None,
+    engine: str,
 ) -> Review | CompleteImageReview:
     if goal == "thresholds":
         thresholds = load_class_thresholds(run)
-        return ThresholdReview(split, saved_scores(run, SPLIT).scores, kept, thresholds)
+        saved = saved_scores(run, SPLIT)
+        of_val = saved.array if rows is None else saved.scores[rows]
+        return ThresholdReview(split, of_val, kept, thresholds)
     scores = _scored(run, split, workers, engine)
     return CompleteImageReview(split, scores, kept) if goal == "count" else Review(split, scores, kept)
 
@@ -146,7 +174,7 @@ def _new_thresholds(run: Run) -> dict[str, Any]:
     return {"trusted_before": counts[0], "trusted": counts[1], "all_classes": len(now.classes)}
 
 
-def _scored(run: Run, split: PreparedSplit, workers: int, engine: str) -> ReviewScores:
+def _scored(run: Run, split: PreparedSplit, workers: int | None, engine: str) -> ReviewScores:
     """Scores of the training images: those that were kept, or new ones."""
     stored = review_scores(run, split)
     if stored is not None:

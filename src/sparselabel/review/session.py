@@ -78,7 +78,7 @@ class Review(ReviewSession):
         self, split: PreparedSplit, scores: npt.NDArray[np.floating[Any]], answers: AnswerFile
     ) -> None:
         super().__init__(split, scores, answers)
-        self._known_before = known_positives(split.observed.values)
+        self._known_before = known_positives(split.observed.matrix)
         self._most = FEWEST
         self._pools: dict[int | None, Pool] = {}
         self._history: list[Given] = []
@@ -226,7 +226,7 @@ class Review(ReviewSession):
         if column not in self._pools:
             # Of one class all are kept: they are few beside all.
             most = self._most if column is None else len(self.split)
-            self._pools[column] = Pool.of(self.scores, self.split.observed.values, most, column=column)
+            self._pools[column] = Pool.of(self.scores, self.split.observed.matrix, most, column=column)
         return self._pools[column]
 
     def question(self, row: int, column: int, chance: float | None = None) -> dict[str, Any]:
@@ -239,7 +239,7 @@ class Review(ReviewSession):
         scored = not math.isnan(score)  # JSON has no NaN
         if scored and chance is None:
             chance = self.chance_of(row, column)
-        known = set(np.flatnonzero(np.asarray(self.split.observed.values[row]) == POSITIVE).tolist())
+        known = set(np.flatnonzero(np.asarray(self.split.observed.matrix[row]) == POSITIVE).tolist())
         for other in self._columns_of.get(row, ()):
             (known.add if self.said((row, other)) == POSITIVE else known.discard)(other)
         return {
@@ -268,7 +268,7 @@ class Review(ReviewSession):
     def _known_now(self) -> npt.NDArray[np.float64]:
         known = self._known_before.copy()
         for (row, column), stack in self._stacks.items():
-            if stack[-1].value == POSITIVE and self.split.observed.values[row, column] != POSITIVE:
+            if stack[-1].value == POSITIVE and self.split.observed.matrix[row, column] != POSITIVE:
                 known[column] += 1
         return known
 
@@ -280,7 +280,7 @@ class Review(ReviewSession):
             new = [
                 entry
                 for entry, value in last
-                if value == POSITIVE and self.split.observed.values[entry] == UNKNOWN
+                if value == POSITIVE and self.split.observed.matrix[entry] == UNKNOWN
             ]
             gone = self._unreadable
             ahead = self._choose(

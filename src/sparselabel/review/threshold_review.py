@@ -9,7 +9,7 @@ import numpy.typing as npt
 from sparselabel.data.answers import SKIPPED
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import POSITIVE, UNKNOWN
-from sparselabel.inference.class_thresholds import ANSWERS, SOME, ClassThresholds
+from sparselabel.inference.class_thresholds import ANSWERS, ClassThresholds, answers_needed
 from sparselabel.metrics.calibration import logits_of
 from sparselabel.review.answer_log import AnswerFile
 from sparselabel.review.question_order import Passed
@@ -40,16 +40,15 @@ class ThresholdReview(Review):
     def more(self, column: int) -> int | None:
         """Answers that a class still takes; None if validation shows it too rarely for any number of them."""
         answered, yes = 0, 0
-        left = np.asarray(self.split.observed.values[:, column]) == UNKNOWN
+        left = np.asarray(self.split.observed.matrix[:, column]) == UNKNOWN
         for (row, other), stack in self._stacks.items():
             if other == column:
                 answered += stack[-1].value != SKIPPED
                 yes += stack[-1].value == POSITIVE and bool(left[row])
                 left[row] = False
         positive = int(self._known_before[column]) + yes
-        if positive + self._calibrated[left, column].sum() < SOME and answered >= ANSWERS:
-            return None
-        return min(max(ANSWERS - answered, SOME - positive, 0), int(left.sum()))
+        hidden = float(self._calibrated[left, column].sum())
+        return answers_needed(answered, positive, int(left.sum()), hidden)
 
     def goal(self) -> dict[str, Any]:
         """Answers and classes that are left, classes that are done, and those that need more images."""
@@ -80,7 +79,7 @@ class ThresholdReview(Review):
 
     def _rows(self, column: int, passed: Passed) -> list[int]:
         """The class's unknown images: spread over its scores first, those with the highest scores then."""
-        values = np.asarray(self.split.observed.values[:, column])
+        values = np.asarray(self.split.observed.matrix[:, column])
         unknown = [row for row in np.flatnonzero(values == UNKNOWN).tolist() if row not in self._unreadable]
         falling = sorted(unknown, key=lambda row: (-self._calibrated[row, column], row))
         if not falling:

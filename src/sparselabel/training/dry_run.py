@@ -23,12 +23,23 @@ from torch import Tensor
 
 from sparselabel.config import Handling, Machine, TrainConfig
 from sparselabel.data.dataset import Dataset
-from sparselabel.data.loaders import Batch, ImageLoader, Loader, Rows, epoch_batches, in_order, rows_of
+from sparselabel.data.loaders import (
+    Batch,
+    ImageLoader,
+    Loader,
+    Rows,
+    epoch_batches,
+    in_order,
+    rows_of,
+    worker_processes,
+)
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.distributed import default_precision
 from sparselabel.files import require_folder_to_write
+from sparselabel.inference.class_thresholds import MOST_SCORES
 from sparselabel.inference.scorer import BATCH, Scorer
 from sparselabel.losses.base import ComposedLoss, Layout, Progress, Step
+from sparselabel.metrics.score_file import LARGEST_SCORES
 from sparselabel.models.classifier import Output
 from sparselabel.resources import available_memory, forget_peak, free_disk, peak_memory
 from sparselabel.run import Run
@@ -163,7 +174,8 @@ class FirstBatchLoaders(PhaseLoaders):
             return super()._features_of(split, cells)
         if (split, cells) not in self._made_up:
             part, network = self.data.split(split), self._network(self.engine)
-            loader, workers = ImageLoader(part, self.test_view), self.machine.workers
+            loader = ImageLoader(part, self.test_view)
+            workers = worker_processes(self.machine.workers, self.fabric.device)
             seconds, (features, *_) = timed(loader, len(part), self.fabric, workers, network.run)
             one = features[:1].half().cpu() if cells else features[:1].float().mean(dim=(2, 3)).cpu()
             self._made_up[split, cells] = one.expand(len(part), *one.shape[1:])
@@ -335,7 +347,7 @@ def _rows_of_steps(config: TrainConfig, data: Dataset, fabric: "Fabric") -> Rows
 def _for_a_few(rows: Rows, trainer: Trainer) -> ComposedLoss:
     """The method prepared for a few rows: its files for all would be gigabytes."""
     train, method = trainer.data.train, method_of(trainer.config)
-    few, observed = torch.from_numpy(rows), torch.from_numpy(train.observed.values[rows])
+    few, observed = torch.from_numpy(rows), torch.from_numpy(train.observed.matrix[rows])
     grid = trainer.loaders.grid() if method.needs.maps else None
     method.prepare(Layout(few, observed, len(train), seed=trainer.config.seed, keep="ram", grid=grid))
     return method
@@ -370,7 +382,8 @@ def _scoring(trainer: Trainer, stage: Stage) -> float:
     """Seconds to score per image."""
     loader = trainer.loaders.one_batch(stage.name)
     scorer = Scorer(stage.eval_module, trainer.fabric.device, trainer.config.precision)
-    workers = 0 if trainer.loaders.uses_stored_features(stage.name) else trainer.machine.workers
+    workers = worker_processes(trainer.machine.workers, trainer.fabric.device)
+    workers = 0 if trainer.loaders.uses_stored_features(stage.name) else workers
     return timed(loader, len(trainer.data.train), trainer.fabric, workers, scorer)[0]
 
 
@@ -403,12 +416,13 @@ def _scored_at_end(trainer: Trainer) -> int:
 
 
 def _ram_at_end(trainer: Trainer) -> int:
-    """Bytes that scores take when training is over, and what is made of them."""
+    """Bytes that scores take when training is over, and what is made of them; some are in files."""
     classes = len(trainer.data.classes)
-    sizes = [_size(trainer, split) for split in ("val", "test")]
-    measured = classes * (BYTES_OF_SCORE * sum(sizes) + BYTES_TO_MEASURE * max(sizes))
+    entries = [classes * _size(trainer, split) for split in ("val", "test")]
+    kept = sum(BYTES_OF_SCORE * n for n in entries if BYTES_OF_SCORE * n <= LARGEST_SCORES)
+    measured = kept + BYTES_TO_MEASURE * min(max(entries), MOST_SCORES)
     recovered = classes * len(trainer.data.train) * trainer.truth_known
-    return max(measured, classes * BYTES_OF_SCORE * sum(sizes) + BYTES_TO_RECOVER * recovered)
+    return max(measured, kept + BYTES_TO_RECOVER * recovered)
 
 
 def _size(trainer: Trainer, split: str) -> int:

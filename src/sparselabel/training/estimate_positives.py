@@ -1,6 +1,8 @@
 """Expected positives of prepared data, before training: given, counted, or estimated from features."""
 
 import time
+from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,53 +10,93 @@ import numpy.typing as npt
 
 from sparselabel.config import Machine, TrainConfig
 from sparselabel.data.dataset import Dataset
-from sparselabel.data.labels import POSITIVE, Labels
+from sparselabel.data.labels import POSITIVE, LabelMatrix, SparseLabels, count_per_image
 from sparselabel.distributed import start_fabric
-from sparselabel.errors import ConfigError, param
+from sparselabel.errors import ConfigError, DataError, param
 from sparselabel.expected_positives.class_counts import ClassCounts, How, read_expected, read_expected_for
-from sparselabel.expected_positives.estimate import MOST_IMAGES, estimate_positives, needs_features
+from sparselabel.expected_positives.estimate import estimate_positives, needs_features
 from sparselabel.expected_positives.from_complete_labels import (
     FEWEST_COUNTED,
     complete_answers,
     complete_labels,
     counted_positives,
 )
+from sparselabel.expected_positives.from_features import images_to_score
 from sparselabel.run import Run
 from sparselabel.training.logger import Log
 from sparselabel.training.network import LazyBackbone
 from sparselabel.training.phase_loaders import PhaseLoaders
 from sparselabel.training.resolve import expected_file, is_estimated
 
+LONG = 1_000_000  # labels from which on estimating takes seconds, and is told of
 SAMPLE = 500  # images that tell how long estimating takes
 
 
-def new_counts(loaders: PhaseLoaders) -> ClassCounts | None:
-    """The expected positives of every class, if they come from a file or are to be estimated now."""
+def new_counts(loaders: PhaseLoaders, *, thresholds: bool = False) -> ClassCounts | None:
+    """The expected positives of every class, if they come from a file or are to be estimated now.
+
+    With ``thresholds`` also those that only calibration needs: without them K is guessed from the labels of
+    validation, and far too low.
+    """
     data, config, file = loaders.data, loaders.config, expected_file(loaders.config)
     if file is not None:
         return read_expected_for(file, data)
     if not is_estimated(config):
+        if not thresholds or not only_thresholds_need_them(data, config):
+            return None
+        with suppress(DataError):  # too few images or classes to estimate from: it is guessed
+            return _counted_or_estimated(loaders)
         return None
+    return _counted_or_estimated(loaders)
+
+
+def only_thresholds_need_them(data: Dataset, config: TrainConfig) -> bool:
+    """Whether validation is labeled sparsely, on stored features, and nobody said how many there are."""
+    val = data.splits.get("val")
+    sparse = val is not None and not val.observed.complete and not data.train.observed.complete
+    return sparse and config.frozen and config.settings.get("expected_positives") is None
+
+
+def _counted_or_estimated(loaders: PhaseLoaders) -> ClassCounts:
+    data, config = loaders.data, loaders.config
     complete = complete_answers(data)
     if len(complete) >= FEWEST_COUNTED:  # what people counted is better than an estimate
         counts = counted_positives(complete, data.annotations, config.seed)
-        return counts.within(np.asarray(data.train.observed.values))
-    features = loaders.features("train").numpy() if needs_features(_annotations(data)) else None
-    return loaders.fabric.broadcast(_estimated(features, data, config.seed))
+        return counts.within(data.train.observed.matrix)
+    shown = loaders.log.bar(None, f"estimating how often {len(data.classes):,} classes are there")
+    features = _features(loaders)
+    with shown if data.train.observed.matrix.size > LONG else nullcontext():
+        return loaders.fabric.broadcast(_estimated(features, data, config.seed))
 
 
-def _annotations(data: Dataset) -> Labels:
+def _features(loaders: PhaseLoaders) -> npt.NDArray[np.float32] | None:
+    """Features to estimate from, if any are needed; where few labels are known, those of some images.
+
+    Training on stored features needs those of all images anyway.
+    """
+    data, labels = loaders.data, _annotations(loaders.data)
+    if not needs_features(labels):
+        return None
+    if isinstance(labels, SparseLabels) and not loaders.config.frozen:
+        drawn = data.train.take(images_to_score(labels, loaders.config.seed))
+        few = replace(data, splits={"train": drawn})
+        loaders = replace(loaders, data=few, _features={}, _files={}, _evaluation={}, _checks={})
+    features: npt.NDArray[np.float32] = loaders.features("train").numpy()
+    return features
+
+
+def _annotations(data: Dataset) -> LabelMatrix:
     """The labels to estimate from: not reviewers' answers, as what they were asked about is no random choice.
 
     Taken for annotations, they say that many images have one class and some have several: K is far too low.
     """
-    before = np.asarray(data.annotations.values)
-    return before if (before == POSITIVE).any() else np.asarray(data.train.observed.values)
+    before = data.annotations
+    return before.matrix if before.has(POSITIVE) else data.train.observed.matrix
 
 
 def _estimated(features: npt.NDArray[np.float32] | None, data: Dataset, seed: int) -> ClassCounts:
     counts = estimate_positives(features, _annotations(data), data.classes, seed)
-    return counts.within(np.asarray(data.train.observed.values))
+    return counts.within(data.train.observed.matrix)
 
 
 def seconds_to_estimate(loaders: PhaseLoaders) -> float:
@@ -67,29 +109,29 @@ def seconds_to_estimate(loaders: PhaseLoaders) -> float:
         return _seconds(None, labels, classes, seed)
     width = loaders.features("train").shape[1]
     random = np.random.default_rng(seed)
-    rows = random.permutation(np.flatnonzero((labels == POSITIVE).any(1)))
+    rows = random.permutation(np.flatnonzero(count_per_image(labels)))
     made_up = random.standard_normal((min(len(rows), SAMPLE), width), dtype=np.float32)
     whole = _seconds(made_up, labels[rows[:SAMPLE]], classes, seed)
     if len(rows) <= SAMPLE:
         return whole
     half = _seconds(made_up[: SAMPLE // 2], labels[rows[: SAMPLE // 2]], classes, seed)
-    more = (min(len(rows), MOST_IMAGES) - SAMPLE) / (SAMPLE - SAMPLE // 2)
+    more = (len(images_to_score(labels, seed)) - SAMPLE) / (SAMPLE - SAMPLE // 2)
     return whole + more * max(whole - half, 0.0)
 
 
 def _seconds(
-    features: npt.NDArray[np.float32] | None, labels: Labels, classes: tuple[str, ...], seed: int
+    features: npt.NDArray[np.float32] | None, labels: LabelMatrix, classes: tuple[str, ...], seed: int
 ) -> float:
     began = time.monotonic()
     estimate_positives(features, labels, classes, seed)
     return time.monotonic() - began
 
 
-def counts_of_run(loaders: PhaseLoaders, run: Run) -> ClassCounts | None:
+def counts_of_run(loaders: PhaseLoaders, run: Run, *, thresholds: bool = False) -> ClassCounts | None:
     """The counts that a run was begun with, whatever became of a file since; new ones if it had none yet."""
     if run.expected_file.exists():
         return read_expected(run.expected_file, loaders.data.classes)
-    return new_counts(loaders)
+    return new_counts(loaders, thresholds=thresholds)
 
 
 def expected_positives(
@@ -114,17 +156,19 @@ def expected_positives(
     if labels is not None:
         remedies = f"give {param('how', 'counted')}", f"leave {param('labels')} out"
         raise ConfigError("a table of labels is for counting", *remedies)
-    needed = needs_features(_annotations(data))
-    features = training_features(data, config, machine or Machine(), quiet) if needed else None
-    return _estimated(features, data, config.seed)
+    loaders = _loaders(data, config, machine or Machine(), quiet)
+    return _estimated(_features(loaders), data, config.seed)
 
 
 def training_features(
     data: Dataset, config: TrainConfig, machine: Machine, quiet: bool = False
 ) -> npt.NDArray[np.float32]:
     """(N, D) Features of the training images by the untrained backbone, kept beside the data."""
+    features: npt.NDArray[np.float32] = _loaders(data, config, machine, quiet).features("train").numpy()
+    return features
+
+
+def _loaders(data: Dataset, config: TrainConfig, machine: Machine, quiet: bool) -> PhaseLoaders:
     fabric = start_fabric(machine, config.precision)
     log = Log(Run(data.folder), speaks=fabric.is_global_zero, quiet=quiet)
-    loaders = PhaseLoaders(data, config, LazyBackbone(config), fabric, machine, log)
-    features: npt.NDArray[np.float32] = loaders.features("train").numpy()
-    return features
+    return PhaseLoaders(data, config, LazyBackbone(config), fabric, machine, log)

@@ -25,11 +25,11 @@ from sparselabel.data.loaders import ImageLoader, Rows, in_order, rows_of
 from sparselabel.data.transforms import View
 from sparselabel.errors import DataError, ModelError, ResourceError, param
 from sparselabel.file_formats import read_array
-from sparselabel.files import atomic_write
+from sparselabel.files import atomic_write, named
 from sparselabel.inference.engine import TORCH, CompiledNetwork
 from sparselabel.inference.scorer import BATCH
 from sparselabel.models.backbone import NONE, PRETRAINED
-from sparselabel.resources import claim, format_bytes
+from sparselabel.resources import format_bytes, mapped_array
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -102,8 +102,7 @@ def gather_features(file: Path, split: PreparedSplit) -> None:
         check = CheckedRows(other)
         if stored is None:
             shape = (len(split), *features.shape[1:])
-            stored = np.lib.format.open_memmap(partial, "w+", features.dtype, shape)
-            claim(partial, no_room)
+            stored = mapped_array(partial, features.dtype, shape, no_room)
         order = np.argsort(digests)
         place = np.searchsorted(digests, split.digests, sorter=order).clip(max=len(digests) - 1)
         rows = np.flatnonzero(digests[order[place]] == split.digests)
@@ -113,7 +112,7 @@ def gather_features(file: Path, split: PreparedSplit) -> None:
             check(order[place[some]], values)
             stored[some], sums[some] = values, row_checksums(values)
         stored.flush()
-    with sums_file(partial).open("wb") as stream:
+    with named(sums_file(file)), sums_file(partial).open("wb") as stream:
         np.save(stream, sums, allow_pickle=False)
     _finish(partial, file, split)
 
@@ -140,7 +139,7 @@ def compute_features(
     network: CompiledNetwork,
     shape: tuple[int, ...],
     fabric: "Fabric",
-    workers: int,
+    workers: int | None,
     report: Callable[[int], None],
     cells: bool = False,
 ) -> None:
@@ -153,14 +152,12 @@ def compute_features(
     if fabric.is_global_zero:
         file.parent.mkdir(parents=True, exist_ok=True)
         kind = np.float16 if cells else np.float32
-        np.lib.format.open_memmap(partial, "w+", kind, (len(split), *shape))
-        np.lib.format.open_memmap(partial_sums, "w+", np.uint32, (len(split),))
-        claim(partial_sums, no_room)
-        claim(partial, no_room)
+        mapped_array(partial_sums, np.uint32, (len(split),), no_room)
+        mapped_array(partial, kind, (len(split), *shape), no_room)
     fabric.barrier()
     stored, sums = (np.lib.format.open_memmap(one, "r+") for one in (partial, partial_sums))
     rows = rows_of(len(split), fabric.global_rank, fabric.world_size)
-    loader = ImageLoader(split, view, workers=workers)
+    loader = ImageLoader(split, view, workers=workers, device=fabric.device)
     for numbers, inputs, _ in loader(in_order(rows, BATCH), epoch=0):
         of_cells = network.run(inputs[0].to(fabric.device, non_blocking=True))[0].float()
         features = of_cells.half() if cells else of_cells.mean(dim=(2, 3))

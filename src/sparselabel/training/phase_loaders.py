@@ -123,7 +123,7 @@ class PhaseLoaders:
         for name in missing:
             down, across = backbone.grid(self.config.views.size) if self._of_cells(name) else (1, 2)
             size += len(self.data.split(name)) * backbone.width * down * across * 2
-        if size > (free := free_disk(folder)):
+        if size > (free := free_disk(folder) * self.fabric.world_size):  # they write it together
             raise no_room(folder, size, free)
 
     def _there(self, split: str) -> bool:
@@ -189,8 +189,9 @@ class PhaseLoaders:
         if self.uses_stored_features(phase):
             return self._feature_loader("train")
         view, augment = views_of(self.config.views)[0], self._augment(with_geometry)
+        workers, device = self.machine.workers, self.fabric.device
         return ImageLoader(
-            self.data.train, view, self.config.seed, views, self.machine.workers, strong_views, augment
+            self.data.train, view, self.config.seed, views, workers, strong_views, augment, device
         )
 
     def _feature_loader(self, split: str) -> FeatureLoader:
@@ -225,5 +226,6 @@ class PhaseLoaders:
             return self._feature_loader(split)
         if split not in self._evaluation:
             part = self.data.split(split)
-            self._evaluation[split] = evaluation_loader(self.config, part, self.machine.workers)
+            workers, device = self.machine.workers, self.fabric.device
+            self._evaluation[split] = evaluation_loader(self.config, part, workers, device)
         return self._evaluation[split]

@@ -14,6 +14,7 @@ from sparselabel.data.loaders import Batch, Loader, epoch_batches
 from sparselabel.errors import ConfigError, ResourceError, RunError, param
 from sparselabel.losses.base import Needs
 from sparselabel.models.classifier import HEAD, Output
+from sparselabel.slow_imports import import_timm
 from sparselabel.training.callbacks import Hooks
 from sparselabel.training.micro_batches import Backward, MicroBatches, norms_at_rest
 from sparselabel.training.schedule import lr_at, momentum_at
@@ -43,6 +44,7 @@ class Stage:
     seed: int
     precision: str
     hooks: Hooks = field(default_factory=Hooks)
+    compile: bool = False
 
     def __post_init__(self) -> None:
         optimizer = self._optimizer()
@@ -54,8 +56,12 @@ class Stage:
         if self.fabric.world_size == 1 and self.precision == "32-true":
             # Fabric's wrapper would only add overhead: a tenth of a small step.
             self.fabric_module = self.module
+        self._backward_by_fabric = self.fabric_module is not self.module
+        if self.compile:  # it shares the module's parameters; what is kept and evaluated is not compiled
+            self.fabric_module = torch.compile(self.fabric_module)
         self.average: nn.Module | None = None
         if self.phase.ema_decay:
+            import_timm()
             from timm.utils.model_ema import ModelEmaV3
 
             self.average = ModelEmaV3(self.module, decay=self.phase.ema_decay)
@@ -122,10 +128,10 @@ class Stage:
     def _backward(self, loss: Tensor) -> None:
         again = isinstance(self.phase, FinetunePhase) and self.phase.grad_checkpointing
         with norms_at_rest(self.module) if again else nullcontext():
-            if self.fabric_module is self.module:
-                loss.backward()  # type: ignore[no-untyped-call]
-            else:
+            if self._backward_by_fabric:
                 self.fabric.backward(loss)
+            else:
+                loss.backward()  # type: ignore[no-untyped-call]
 
     @property
     def eval_module(self) -> nn.Module:
@@ -202,4 +208,18 @@ def does_not_fit(config: TrainConfig, phase: str, error: Exception) -> ResourceE
         *remedies,
         f"a smaller {param(f'{phase}.batch_size')} or {param('views.size')} ({param('dry_run', True)} "
         "measures each)",
+    )
+
+
+COMPILERS = ("torch._dynamo", "torch._inductor")
+
+
+def not_compiled(error: Exception) -> ConfigError:
+    """The error to raise when PyTorch's compiler cannot do its work, as where there is no C++ compiler."""
+    reason = " ".join(str(error).split())[:200]
+    return ConfigError(
+        f"the network cannot be compiled ({type(error).__name__}: {reason})",
+        f"leave {param('compile')} out",
+        what="compile",
+        value=True,
     )

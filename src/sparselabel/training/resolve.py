@@ -9,7 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sparselabel.config import AUTO, Setting, TrainConfig
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.config import AUTO, TEXT, Setting, TrainConfig
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError, DataError, DataWarning, command, param
@@ -21,6 +24,7 @@ from sparselabel.losses.setting_checks import PER_CLASS
 from sparselabel.losses.target_rules import no_negatives
 from sparselabel.models.backbone import NONE, OWN, PRETRAINED
 from sparselabel.models.weights import require_weights_file
+from sparselabel.models.zero_shot import require_text_model
 from sparselabel.training.class_prior import read_prior
 
 DEFAULT, DEFAULT_STANDARDIZED, DEFAULT_WITH_MAPS = "pu", "gr", "pu+scl"
@@ -51,6 +55,7 @@ def resolve(data: Dataset, config: TrainConfig) -> Resolved:
     config = replace(config, settings=registry.typed_settings(config.method, config.settings))
     config = with_boosted_preset(with_expected_positives(config, data))
     refuse_prior(config, data)
+    refuse_scores(config)
     needs = needs_of(config)
     refuse_early(config, data, needs)
     return Resolved(config, needs, tuple(chosen(asked, config)))
@@ -111,12 +116,18 @@ def _refuse_impossible(given: float, data: Dataset) -> None:
         warnings.warn(warning, stacklevel=4)
 
 
-def method_of(config: TrainConfig, counts: ClassCounts | None = None) -> ComposedLoss:
+def method_of(
+    config: TrainConfig, counts: ClassCounts | None = None, scores: npt.NDArray[np.float32] | None = None
+) -> ComposedLoss:
     """The configuration's method; without the counts that it will have, with something like them.
 
-    A prior comes later (``class_prior.take_prior``): a run may have to be trained for it.
+    ``scores`` (N, L) are those that its setting names. A prior comes later (``class_prior.take_prior``): a
+    run may have to be trained for it.
     """
-    settings: dict[str, Any] = {key: value for key, value in config.settings.items() if key != "prior"}
+    later = "prior", "scores"
+    settings: dict[str, Any] = {key: value for key, value in config.settings.items() if key not in later}
+    if scores is not None:
+        settings["scores"] = scores
     if isinstance(settings.get("expected_positives"), str):
         settings["expected_positives"] = 1.0 if counts is None else counts.per_image
         if counts is not None and registry.parse(config.method).base in PER_CLASS:
@@ -188,7 +199,7 @@ def refuse_early(config: TrainConfig, data: Dataset, needs: Needs) -> None:
     if needs.truth and not data.train.truth.complete:
         problem = f"{name} is an oracle and needs all labels of all training images; this data has not"
         raise ConfigError(problem, "use an, an-ls or role")
-    if needs.negatives and not (data.train.observed.values == NEGATIVE).any():
+    if needs.negatives and not data.train.observed.has(NEGATIVE):
         raise no_negatives(name, data.train.truth.complete)
     if config.weights not in (PRETRAINED, NONE):
         require_weights_file(Path(config.weights))
@@ -204,7 +215,7 @@ def refuse_early(config: TrainConfig, data: Dataset, needs: Needs) -> None:
                 "take 0, which never stops early",
                 f"prepare data with one ({command('prepare', '...', validation=0.2)})",
             )
-    if not (data.train.observed.values == POSITIVE).any():
+    if not data.train.observed.has(POSITIVE):
         raise DataError(f"{data.folder} has no positive label in training: there is nothing to learn from")
 
 
@@ -348,10 +359,36 @@ def refuse_prior(config: TrainConfig, data: Dataset) -> None:
             f"leave {param('settings.prior')} out",
         )
     if given == AUTO:
-        if not (data.train.observed.values == NEGATIVE).any():
+        if not data.train.observed.has(NEGATIVE):
             raise no_negatives("the run that finds the prior", data.train.truth.complete)
     else:
         read_prior(Path(str(given)), data.classes)
+
+
+def text_model(config: TrainConfig) -> str | None:
+    """The model whose scores of the classes' names the configuration asks for (``text:MODEL``), if any."""
+    given = _setting(config, "scores")
+    return str(given).removeprefix(TEXT) if given is not None and str(given).startswith(TEXT) else None
+
+
+def scores_file(config: TrainConfig) -> Path | None:
+    """The file of another model's scores that the configuration names, if its method has a use for it."""
+    given = _setting(config, "scores")
+    return None if given is None or text_model(config) is not None else Path(str(given))
+
+
+def refuse_scores(config: TrainConfig) -> None:
+    """Raise if there is no such file of scores, or no such model."""
+    file, model = scores_file(config), text_model(config)
+    if model is not None:
+        require_text_model(model)
+    if file is not None and not file.is_file():
+        raise ConfigError(
+            f"{param('settings.scores')} must be a file of scores, or text:MODEL, and there is no file "
+            f"{str(file)!r}",
+            what="settings.scores",
+            value=str(file),
+        )
 
 
 def trains_for_prior(config: TrainConfig) -> bool:

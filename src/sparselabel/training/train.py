@@ -8,18 +8,25 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import nn
 
-from sparselabel.config import AUTO, HeadPhase, Machine, TrainConfig, configure, load
+from sparselabel.config import HeadPhase, Machine, TrainConfig, configure, load
 from sparselabel.data.answers import with_files
 from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.errors import ConfigError, DataError, nearest, param
+from sparselabel.files import atomic_write
 from sparselabel.losses.registry import settings_of
 from sparselabel.models.backbone import NONE, own_backbone
 from sparselabel.run import Run
-from sparselabel.training.callbacks import Callback, OptimizerFactory, SchedulerFactory, checked_hooks
-from sparselabel.training.resolve import resolve
-from sparselabel.training.train_run import train_run
+from sparselabel.training.callbacks import (
+    Callback,
+    OptimizerFactory,
+    SchedulerFactory,
+    checked_hooks,
+)
+from sparselabel.training.resolve import with_chosen_method
+from sparselabel.training.train_run import train_somewhere
 
 if TYPE_CHECKING:
     from lightning_fabric.loggers.logger import Logger
@@ -36,6 +43,9 @@ def train(
     callbacks: Iterable[Callback] = (),
     loggers: "Iterable[Logger]" = (),
     answers: str | Path | Iterable[str | Path] = (),
+    cluster: str | None = None,
+    processes: int | None = None,
+    scores: object = None,
     **settings: Any,
 ) -> Run:
     """Train a classifier and evaluate its best epoch, as ``sparselabel train`` does.
@@ -63,6 +73,15 @@ def train(
         Loggers of Lightning Fabric: CSV, TensorBoard, W&B, MLflow.
     answers
         The file of answers that ``Run.review`` returns, or several: they add to the observed labels.
+    cluster
+        Address of a Ray cluster to train on, or ``"auto"`` for the one that this machine belongs to. Data and
+        ``out`` are on a disk that its nodes share. Callbacks and loggers are copied to the run's processes.
+    processes
+        Processes on the cluster; default: one for each GPU, or for each node where there is none.
+    scores
+        Another model's scores of the training images, as evidence for pu and en: a file by image and class,
+        an array (N, L) in the order of ``data.train`` (NaN for none), or ``"text:MODEL"``, which scores the
+        classes' names by open_clip.
     settings
         Everything else that the command has, by name: ``method="pu"``, ``backbone="resnet50"``,
         ``frozen=True``, ``head={"epochs": 5}``, ``devices=2``, ``workers=4``, ``resume=True``; and the
@@ -79,7 +98,9 @@ def train(
     prepared = data if isinstance(data, Dataset) else open_prepared(Path(data))
     base = config if isinstance(config, TrainConfig) or config is None else load(TrainConfig, Path(config))
     chosen, machine, handling = configure(settings, base)
-    _refuse_unknown(settings, chosen, prepared)
+    if scores is not None:
+        chosen = replace(chosen, settings=chosen.settings | {"scores": _scores(scores, prepared, Path(out))})
+    _refuse_unknown(settings, chosen)
     backbone = None
     if model is not None:
         for setting in ("backbone", "weights"):
@@ -104,12 +125,35 @@ def train(
     try:
         files = [answers] if isinstance(answers, str | Path) else answers
         prepared = with_files(prepared, [Path(file) for file in files])
-        train_run(prepared, chosen, Path(out), machine, handling, backbone=backbone, hooks=hooks)
+        train_somewhere(
+            prepared, chosen, Path(out), machine, handling, (), backbone, hooks, cluster, processes
+        )
     except BaseException:
         if is_new and not Run(Path(out)).config_file.exists():  # refused before the run began
             shutil.rmtree(beside)
         raise
     return Run(Path(out), prepared if prepared.temporary is not None else None, model)
+
+
+def _scores(given: object, data: Dataset, out: Path) -> str:
+    """The name of a file of scores, beside the run if they are in memory; or text:MODEL."""
+    if isinstance(given, str | Path):
+        return str(given)
+    scores, train = np.asarray(given, dtype=np.float32), data.train.observed
+    if scores.shape != train.values.shape:
+        raise DataError(
+            f"scores must be {train.values.shape}, a row for each training image and a column for each "
+            f"class, not {scores.shape}",
+            f"take {param('scores')} of the training set",
+            what="scores",
+            value=scores.shape,
+            allowed=train.values.shape,
+        )
+    file = out.with_name(f"{out.name}-scores.npz")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(file) as partial, partial.open("wb") as stream:
+        np.savez(stream, images=train.ids, classes=np.asarray(data.classes), scores=scores)
+    return str(file)
 
 
 def _without_head(config: TrainConfig) -> TrainConfig:
@@ -148,13 +192,11 @@ def _refuse_processes(machine: Machine) -> None:
         )
 
 
-def _refuse_unknown(keywords: dict[str, Any], config: TrainConfig, data: Dataset) -> None:
+def _refuse_unknown(keywords: dict[str, Any], config: TrainConfig) -> None:
     """Raise if a keyword is neither a field of the configuration nor a setting of the method."""
     own = [name for name in keywords if name in config.settings]
     if own:
-        method = config.method
-        if method == AUTO:
-            method = resolve(data, replace(config, settings={})).config.method
+        method = with_chosen_method(config).method
         known, fields_of_it = {*settings_of(method)}, [one.name for one in fields(TrainConfig)]
         for name in own:
             if name not in known:

@@ -16,6 +16,7 @@ from sparselabel.data.prepare import prepare
 from sparselabel.data.readers import reader
 from sparselabel.data.readers.raw_dataset import RawDataset
 from sparselabel.errors import ConfigError, DataError, ModelError, RunError, command, counted, param
+from sparselabel.files import write_text
 from sparselabel.losses.registry import parse
 from sparselabel.models.backbone import Backbone
 from sparselabel.progress import progress_bar, status_console
@@ -129,8 +130,8 @@ def prepare_folder(
     with progress_bar(status_console(), everything, f"checking {counted(everything, 'image')}") as bar:
         how = Preparation(skip_broken=True)
         prepared = prepare(source, folder, how, force=is_prepared(folder), report=bar.advance)
-    (folder / LABELS).write_text(_digest(labels))
-    say(found_in(prepared, everything))
+    write_text(folder / LABELS, _digest(labels))
+    say(found_in(prepared, everything, held_out="val" not in source.splits))
     return prepared
 
 
@@ -174,8 +175,11 @@ def _read(data: Path, labels: Path | None, table: Mapping[str, Any]) -> RawDatas
     return reader("folder")(data)
 
 
-def found_in(prepared: Dataset, read: int) -> str:
-    """The prepared data in one line; ``read`` is how many images had labels, broken ones included."""
+def found_in(prepared: Dataset, read: int, *, held_out: bool = False) -> str:
+    """The prepared data in one line; ``read`` is how many images had labels, broken ones included.
+
+    ``held_out`` says that validation was split off, which has its share of every class.
+    """
     splits = prepared.splits.values()
     decoded = sum(len(split) for split in splits)
     present = sum(int(split.truth.counts(POSITIVE).sum()) for split in splits)
@@ -184,6 +188,7 @@ def found_in(prepared: Dataset, read: int) -> str:
     labels = "one label each" if one_each else f"{present / decoded:.1f} labels each of what is there"
     labels += f" and {absent / decoded:.1f} of what is not" if absent else ""
     sizes = ", ".join(f"{len(split):,} {name}" for name, split in prepared.splits.items())
+    sizes += ", with its share of every class" if held_out and "val" in prepared.splits else ""
     broken = f"; {counted(read - decoded, 'file')} could not be read" if decoded < read else ""
     many = len(prepared.classes)
     classes = "1 class" if many == 1 else f"{many:,} classes"

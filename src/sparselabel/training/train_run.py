@@ -20,6 +20,7 @@ from sparselabel.data.dataset import Dataset, require_as_written
 from sparselabel.data.loaders import epoch_batches, rows_of
 from sparselabel.distributed import all_reduce_sum, default_precision, start_fabric
 from sparselabel.errors import ConfigError, RunError, counted, param
+from sparselabel.expected_positives.class_counts import ClassCounts
 from sparselabel.files import atomic_write, require_folder_to_write, write_json
 from sparselabel.inference.class_thresholds import threshold_metrics, write_class_thresholds
 from sparselabel.inference.engine import TORCH
@@ -43,13 +44,14 @@ from sparselabel.training.checkpoint import (
     say_where,
 )
 from sparselabel.training.class_prior import column_means, read_prior, run_before, take_prior
-from sparselabel.training.estimate_positives import counts_of_run, new_counts
+from sparselabel.training.estimate_positives import counts_of_run, new_counts, only_thresholds_need_them
 from sparselabel.training.features import content_digest, weights_identity
+from sparselabel.training.given_scores import keep_given_scores, say_of_scores, scores_of_run
 from sparselabel.training.logger import Log
 from sparselabel.training.network import LazyBackbone
-from sparselabel.training.resolve import Resolved, expected_file, method_of, prior_file, resolve
+from sparselabel.training.resolve import Resolved, expected_file, method_of, prior_file, resolve, scores_file
 from sparselabel.training.trainer import Trainer
-from sparselabel.training.validate import scores_of, validate
+from sparselabel.training.validate import score_matrix_of, scores_of, validate
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -64,7 +66,11 @@ def run_metadata(data: Dataset, command: Sequence[str], config: TrainConfig | No
     contents = {}
     if config is not None:
         contents["weights_identity"] = weights_identity(config)
-        files = {"expected_identity": expected_file(config), "prior_identity": prior_file(config)}
+        files = {
+            "expected_identity": expected_file(config),
+            "prior_identity": prior_file(config),
+            "scores_identity": scores_file(config),
+        }
         contents |= {name: content_digest(file) for name, file in files.items() if file is not None}
     return contents | {
         "data": str(data.folder.resolve()),
@@ -105,6 +111,36 @@ def train_run(
     for logger in trainer.hooks.loggers:
         logger.finalize("success")
     return result
+
+
+def train_somewhere(
+    data: Dataset,
+    config: TrainConfig,
+    out: Path,
+    machine: Machine,
+    handling: Handling,
+    command: Sequence[str] = (),
+    backbone: Backbone | None = None,
+    hooks: Hooks | None = None,
+    cluster: str | None = None,
+    processes: int | None = None,
+) -> dict[str, Any]:
+    """Train here, in the processes that there are, or on a cluster; returns the run's result."""
+    if cluster is not None:
+        from sparselabel.training.train_on_ray import train_on_ray
+
+        return train_on_ray(
+            cluster, processes, data, config, out, machine, handling, command, backbone, hooks
+        )
+    if processes is not None:
+        raise ConfigError(
+            f"{param('processes')} are those of a cluster, and none is given",
+            f"name it ({param('cluster', 'auto')})",
+            f"take {param('devices', processes)} for processes of this machine",
+            what="processes",
+            value=processes,
+        )
+    return train_run(data, config, out, machine, handling, command, backbone=backbone, hooks=hooks)
 
 
 def begin_run(
@@ -199,8 +235,13 @@ def _begin_locked(
         if not goes_on:
             trainer.loaders.check(trainer.network)
         metadata["engine"] = trainer.loaders.engine if config.frozen else TORCH
-        counts = counts_of_run(trainer.loaders, run) if goes_on else new_counts(trainer.loaders)
-        trainer.prepare(method_of(config, counts))
+        # A comparison is about ranking: in it thresholds would take their time in every run.
+        find = {"thresholds": not title}
+        counts = (
+            counts_of_run(trainer.loaders, run, **find) if goes_on else new_counts(trainer.loaders, **find)
+        )
+        scores = scores_of_run(trainer.loaders, run, goes_on)
+        trainer.prepare(method_of(config, counts, scores))
         if not goes_on:
             trainer.method.begin_epoch(Progress(0, config.epochs, 0, 0.0))
         fabric.barrier()  # before an old run is replaced that others still look at
@@ -209,9 +250,11 @@ def _begin_locked(
             run.begin(config, metadata, resume=handling.resume, force=handling.force, answers=answers)
             if counts is not None:
                 counts.write(run.expected_file)
+            keep_given_scores(run, scores)
         fabric.barrier()
         if counts is not None:
-            log.say(f"expected positives: {counts.summary}")
+            _say_counts(counts, only_thresholds_need_them(data, config), log)
+        say_of_scores(trainer.method, log)
 
         def train_before(before: TrainConfig, folder: Path) -> None:
             log.say(f"the prior comes from {counted(before.epochs, 'epoch')} in ignore mode")
@@ -225,6 +268,16 @@ def _begin_locked(
         take_prior(trainer.method, _prior_of_run(trainer, train_before))
         say_where(trainer.method, machine, log)
     return trainer
+
+
+def _say_counts(counts: ClassCounts, for_thresholds: bool, log: Log) -> None:
+    """How many labels images are expected to have."""
+    if for_thresholds:
+        low, high = counts.interval
+        found = f"about {counts.per_image:.1f} ({low:.1f} – {high:.1f}), {counts.how}"
+        log.say(f"labels per image, for the thresholds: {found}")
+    else:
+        log.say(f"expected positives: {counts.summary}")
 
 
 def _engine_of_run(run: Run, machine: Machine) -> Machine:
@@ -324,7 +377,7 @@ def finish(trainer: Trainer, state: TrainingState) -> dict[str, Any]:
         "recovery": None,
     }
     scores_by_split = {
-        split: scores_of(module, trainer.loaders, best.state.phase, split).numpy()
+        split: score_matrix_of(module, trainer.loaders, best.state.phase, split)
         for split in ("val", "test")
         if split in data.splits
     }

@@ -23,7 +23,15 @@ from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.loaders import Batch, in_order, rows_of
 from sparselabel.inference.scorer import Scorer
-from sparselabel.losses.base import ComposedLoss, Layout, Needs, Progress, Step
+from sparselabel.losses.base import (
+    ComposedLoss,
+    Layout,
+    Needs,
+    Observed,
+    Progress,
+    Step,
+    observed_rows,
+)
 from sparselabel.models.classifier import LinearHead, Output
 from sparselabel.progress import Bar
 from sparselabel.run import Run
@@ -46,9 +54,9 @@ from sparselabel.training.network import (
     weights_of,
 )
 from sparselabel.training.phase_loaders import PhaseLoaders
-from sparselabel.training.phases import Stage, diverged, does_not_fit
+from sparselabel.training.phases import COMPILERS, Stage, diverged, does_not_fit, not_compiled
 from sparselabel.training.resolve import standardizes
-from sparselabel.training.validate import scores_of, validate
+from sparselabel.training.validate import score_matrix_of, validate
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -80,7 +88,7 @@ class Trainer:
 
     def _standardize(self, head: LinearHead) -> None:
         observed = self.data.train.observed
-        positives = torch.from_numpy((observed.values == POSITIVE).sum(axis=0))
+        positives = torch.from_numpy(observed.counts())
         # Half an image more, so that a class that nobody annotated has a finite logit.
         head.standardize(self.loaders.features("train"), (positives + 0.5) / (len(observed) + 1.0))
 
@@ -92,7 +100,7 @@ class Trainer:
         rows = rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
         layout = Layout(
             torch.from_numpy(rows),
-            torch.from_numpy(self.data.train.observed.values[rows]),
+            observed_rows(self.data.train.observed.matrix, rows),
             len(self.data.train),
             seed=self.config.seed,
             processes=self.fabric.world_size,
@@ -198,6 +206,10 @@ class Trainer:
             stage.optimizer_step()
         except torch.OutOfMemoryError as error:
             raise does_not_fit(self.config, stage.name, error) from error
+        except RuntimeError as error:
+            if self.machine.compile and type(error).__module__.startswith(COMPILERS):
+                raise not_compiled(error) from error
+            raise
         self.method.update(step)
         return step, losses
 
@@ -233,8 +245,8 @@ class Trainer:
         if "val" not in self.data.splits:
             return None
         self._share_buffers(stage)
-        scores = scores_of(stage.eval_module, self.loaders, stage.name, "val")
-        return validate(scores.numpy(), self.data.split("val").observed)
+        scores = score_matrix_of(stage.eval_module, self.loaders, stage.name, "val")
+        return validate(scores, self.data.split("val").observed)
 
     @torch.no_grad()
     def scan(self, stage: Stage, progress: Progress, some: Tensor | None = None) -> Iterator[Step]:
@@ -282,7 +294,8 @@ class Trainer:
         )
         rows, seed, precision = len(self.data.train), self.config.seed, self.config.precision
         stage = Stage(
-            name, phase, first_epoch, module, loader, rows, self.fabric, seed, precision, self.hooks
+            *(name, phase, first_epoch, module, loader, rows, self.fabric, seed, precision, self.hooks),
+            compile=self.machine.compile and not self.loaders.uses_stored_features(name),
         )
         if restored is not None:
             saved = restored.optimizer()
@@ -356,14 +369,14 @@ class Trainer:
         return self.method.needs
 
     @cached_property
-    def observed(self) -> Tensor:
+    def observed(self) -> Observed:
         """(N, L) The labels that training sees."""
-        return torch.from_numpy(self.data.train.observed.values)
+        return observed_rows(self.data.train.observed.matrix)
 
     @cached_property
-    def truth(self) -> Tensor:
+    def truth(self) -> Observed:
         """(N, L) All known labels; only oracles and logs use them."""
-        return torch.from_numpy(self.data.train.truth.values)
+        return observed_rows(self.data.train.truth.matrix)
 
     @cached_property
     def truth_known(self) -> bool:

@@ -3,20 +3,49 @@
 import warnings
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from torch import Tensor, nn
 
 from sparselabel.data.labels import LabelTable
 from sparselabel.distributed import all_reduce_sum
-from sparselabel.errors import DataWarning
+from sparselabel.errors import DataError, DataWarning, ResourceError, param
+from sparselabel.inference.score_files import new_scores
 from sparselabel.inference.scorer import Scorer
+from sparselabel.metrics import score_file
 from sparselabel.metrics.average_precision import average_precision, mean_average_precision
 from sparselabel.metrics.label_metrics import map_name_of
+from sparselabel.metrics.score_file import ScoreFile, ScoreMatrix, Scores
+from sparselabel.resources import format_bytes
 from sparselabel.training.phase_loaders import PhaseLoaders
 from sparselabel.training.phases import diverged
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+
+def score_matrix_of(module: nn.Module, loaders: PhaseLoaders, phase: str, split: str) -> ScoreMatrix:
+    """(N, L) The same, in a file of the run where they are too many for memory."""
+    fabric, prepared_split = loaders.fabric, loaders.data.split(split)
+    size = 4 * prepared_split.truth.matrix.size
+    if size <= score_file.LARGEST_SCORES:
+        scores: Scores = scores_of(module, loaders, phase, split).numpy()
+        return scores
+    if fabric.world_size > 1:
+        raise ResourceError(
+            f"the scores of split {split!r} take {format_bytes(size)} in every process, to be added up",
+            f"prepare fewer images of it ({param('keep_test')}, {param('keep_validation')})",
+            "train in one process, which keeps them in a file",
+            what="scores",
+            value=size,
+            allowed=score_file.LARGEST_SCORES,
+        )
+    scorer = Scorer(module, fabric.device, loaders.config.precision)
+    into = new_scores(loaders.log.run, prepared_split)
+    try:
+        return scorer.score_matrix(loaders.evaluation(phase, split), into, len(prepared_split))
+    except DataError as error:
+        if error.what != "scores":
+            raise
+        raise diverged(loaders.config, phase, f"scores of split {split!r} are not finite") from error
 
 
 def scores_of(module: nn.Module, loaders: PhaseLoaders, phase: str, split: str) -> Tensor:
@@ -38,9 +67,9 @@ def finite_scores(scores: Tensor, loaders: PhaseLoaders, phase: str, split: str)
     return scores
 
 
-def validate(scores: "npt.ArrayLike", labels: LabelTable) -> dict[str, Any]:
+def validate(scores: "npt.ArrayLike | ScoreFile", labels: LabelTable) -> dict[str, Any]:
     """The mAP of scores, and its name; unknown labels count as absent."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # empty classes were named when the data was prepared
-        ap = average_precision(scores, labels.values, unknown="negative")
-    return {"name": map_name_of(labels), "value": mean_average_precision(ap, np.asarray(labels.values)).mean}
+        ap = average_precision(scores, labels.matrix, unknown="negative")
+    return {"name": map_name_of(labels), "value": mean_average_precision(ap, labels.matrix).mean}

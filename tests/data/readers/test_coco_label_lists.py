@@ -31,10 +31,11 @@ def test_the_list_says_what_training_sees(source: RawDataset, tmp_path: Path) ->
     train = read.splits["train"]
     assert train.labels.values.tolist() == source.splits["train"].labels.values.tolist()
     assert train.observed is not None
-    assert train.observed.tolist() == [[1, UNKNOWN, UNKNOWN], [1, 1, UNKNOWN]]  # rows 10 and 9
+    assert train.observed is not None
+    assert np.asarray(train.observed).tolist() == [[1, UNKNOWN, UNKNOWN], [1, 1, UNKNOWN]]  # rows 10 and 9
     with pytest.warns(DataWarning, match="1 of 3 classes have no positive label in training"):
         prepared = prepare(read, tmp_path / "out", Preparation(validation=0))
-    assert prepared.train.observed.values.tolist() == train.observed.tolist()
+    assert prepared.train.observed.values.tolist() == np.asarray(train.observed).tolist()
     assert prepared.train.truth.values.tolist() == train.labels.values.tolist()
     with pytest.raises(ConfigError, match="there is nothing to choose for `sparsify=single-positive`"):
         prepare(read, tmp_path / "other", Preparation("single-positive"))
@@ -55,7 +56,7 @@ def test_images_that_are_not_listed_are_left_out(source: RawDataset, tmp_path: P
     assert split.labels.ids.tolist() == ["9"]
     assert split.spatial_labels.classes.tolist() == [0]
     assert split.observed is not None
-    assert split.observed.tolist() == [[UNKNOWN, 1, UNKNOWN]]
+    assert np.asarray(split.observed).tolist() == [[UNKNOWN, 1, UNKNOWN]]
     assert np.array_equal(split.labels.values, [[1, 1, 0]])
 
 

@@ -47,7 +47,7 @@ def train_of(folder: Path, text: str, name: str = "labels.csv", **options: Any) 
 def test_wide(tmp_path: Path) -> None:
     source = table.read(write(tmp_path, "dog,image,cat\n1,b.jpg,0\n,a.jpg,1.0\nnan,img/a.jpg,?\n"))
     train = source.splits["train"]
-    assert (source.name, source.root) == ("labels", tmp_path)
+    assert (source.name, source.root) == (tmp_path.name, tmp_path)
     assert train.labels.classes == ("dog", "cat")  # the columns' order
     assert train.labels.ids.tolist() == train.paths.tolist() == ["b.jpg", "a.jpg", "img/a.jpg"]
     assert train.labels.values.tolist() == [[POSITIVE, NEGATIVE], [UNKNOWN, POSITIVE], [UNKNOWN, UNKNOWN]]

@@ -19,6 +19,7 @@ from sparselabel.data.readers.raw_dataset import (
     warn,
 )
 from sparselabel.errors import DataError, listing, nearest, param
+from sparselabel.file_formats import naming
 
 
 def tails(path: str) -> list[str]:
@@ -160,9 +161,10 @@ class Collected:
             )
         if not known.any():
             raise DataError(f"{self.file}: no image has a label")
-        table = LabelTable(paths, tuple(self._index_of), values)
-        built = self._spatial_labels.build()
+        with naming(self.file):
+            table = LabelTable(paths, tuple(self._index_of), values)
+            built = self._spatial_labels.build()
         positive = values[built.rows, built.classes] == POSITIVE  # not contradicted
         whole = RawSplit(table, paths, built.only(positive))
         codes = np.asarray([SPLITS.index(split) for split in self._splits])
-        return RawDataset(name, self.root, by_split(whole, np.where(known, codes, -1)))
+        return RawDataset(name, self.root, by_split(whole, np.where(known, codes, -1)), own=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from sparselabel.data.decode import SUFFIXES
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
+from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable, SparseLabels, compact
 from sparselabel.data.readers.raw_dataset import SPLITS, RawDataset, RawSplit, require_folder, warn
 from sparselabel.errors import DataError, listing
 
@@ -68,15 +68,15 @@ def read(source: Path) -> RawDataset:
     for split, folders in paths_of.items():
         pairs = sorted((path, name) for name, paths in folders.items() for path in paths)
         names = np.asarray([path for path, _ in pairs], dtype=np.str_)
-        coded = {name: np.full(len(classes), UNKNOWN, np.int8) for name in folders}
-        for name, row in coded.items():
-            for label, value in labels_of[name].items():
-                row[index_of[label]] = value
-        values = (
-            np.stack([coded[name] for _, name in pairs]) if pairs else np.zeros((0, len(classes)), np.int8)
-        )
-        splits[split] = RawSplit(LabelTable(names, tuple(classes), values), names)
-    return RawDataset(source.resolve().name, source, splits)
+        entries = [
+            (row, index_of[label], value)
+            for row, (_, name) in enumerate(pairs)
+            for label, value in labels_of[name].items()
+        ]
+        rows, columns, values = np.asarray(entries, np.int64).reshape(-1, 3).T
+        labels = SparseLabels.of_entries(rows, columns, values, (len(names), len(classes)))
+        splits[split] = RawSplit(LabelTable(names, tuple(classes), compact(labels)), names)
+    return RawDataset(source.resolve().name, source, splits, own=True)
 
 
 def folder_labels(source: Path, name: str) -> dict[str, int]:

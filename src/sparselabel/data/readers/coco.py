@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.labels import POSITIVE, UNKNOWN, LabelTable, Texts, refuse_duplicates
+from sparselabel.data.labels import POSITIVE, LabelTable, SparseLabels, Texts, compact, refuse_duplicates
 from sparselabel.data.masks import Masks
 from sparselabel.data.readers.coco_annotations import Annotations, CategoryCodes, Images, read_categories
 from sparselabel.data.readers.json_stream import JsonBlocks
@@ -231,7 +231,9 @@ def with_observed(split: RawSplit, file: Path) -> RawSplit:
     if len(row_of) < len(split.paths):
         alike = "images of several folders have one file name"
         raise DataError(f"{file}: {alike}: a list cannot tell them apart")
-    observed = np.full_like(split.labels.values, UNKNOWN)
+    truth = split.labels.matrix
+    rows: list[int] = []
+    columns: list[int] = []
     seen: dict[int, int] = {}  # row -> line
     for line, text in enumerate(lines_of(file), 1):
         where = f"{file}, line {line:,}"
@@ -239,20 +241,23 @@ def with_observed(split: RawSplit, file: Path) -> RawSplit:
         if (first := seen.setdefault(row, line)) != line:
             raise DataError(f"{where}: {text!r:.100} is there a second time, after line {first:,}")
         classes = _listed_classes(where, text, len(split.labels.classes))
-        absent = [index for index in classes if split.labels.values[row, index] != POSITIVE]
+        absent = [index for index in classes if truth[row, index] != POSITIVE]
         if absent:
             raise DataError(
                 f"{where}: {text!r:.100}: by its full labels, class {absent[0]} "
                 f"({split.labels.classes[absent[0]]}) is not on the image: is the list for this set, "
                 "with classes counted from 0?"
             )
-        observed[row, classes] = POSITIVE
+        rows += [row] * len(classes)
+        columns += classes
     if not seen:
         raise DataError(f"{file} is empty: a line `image,class class ...` for each image is needed")
-    warn_of_another_list(file, Size(len(seen), int((observed == POSITIVE).sum())))
+    positive = np.full(len(rows), POSITIVE, np.int8)
+    listed = SparseLabels.of_entries(np.asarray(rows), np.asarray(columns), positive, truth.shape)
+    warn_of_another_list(file, Size(len(seen), len(listed.known)))
     if len(seen) < len(row_of):
         warn(f"{file} names {len(seen):,} of {len(row_of):,} training images; the others were left out")
-    return replace(split, observed=observed).take(np.asarray(sorted(seen), dtype=np.intp))
+    return replace(split, observed=compact(listed)).take(np.asarray(sorted(seen), dtype=np.intp))
 
 
 def _listed_row(where: str, text: str, row_of: Mapping[str, int]) -> int:

@@ -15,9 +15,10 @@ from pycocotools import mask as run_lengths
 from sparselabel.data.labels import (
     NEGATIVE,
     POSITIVE,
-    UNKNOWN,
-    Labels,
+    LabelMatrix,
+    SparseLabels,
     Texts,
+    compact,
     refuse_duplicates,
     refuse_half_characters,
 )
@@ -271,6 +272,53 @@ def _runs(given: dict[str, Any], height: int, width: int) -> dict[str, Any]:
     return rle if isinstance(counts, str) else run_lengths.frPyObjects(rle, height, width)
 
 
+class _Looked:
+    """Labels where every category was looked for on every image."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.values = np.full(shape, NEGATIVE, dtype=np.int8)
+
+    def add(self, rows: Rows, classes: Codes) -> int | None:
+        """Add annotations."""
+        self.values[rows, classes] = POSITIVE
+        return None
+
+    def build(self) -> LabelMatrix:
+        """(N, L) The labels."""
+        return self.values
+
+
+class _Listed:
+    """Labels where images list the categories that were looked for: rows, classes and what was found."""
+
+    def __init__(self, shape: tuple[int, int], listed: list[tuple[Rows, Codes, int]]) -> None:
+        self.shape = shape
+        self._entries = [(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int8))]
+        for rows, classes, value in listed:
+            self._add(rows, classes, value)
+        self._listed = self._sparse()
+
+    def add(self, rows: Rows, classes: Codes) -> int | None:
+        """Add annotations, or find the first one whose category is said not to be there."""
+        wrong = self._listed[rows, classes] == NEGATIVE
+        if wrong.any():
+            return int(np.argmax(wrong))
+        self._add(rows, classes, POSITIVE)
+        return None
+
+    def build(self) -> LabelMatrix:
+        """(N, L) The labels."""
+        return compact(self._sparse())
+
+    def _add(self, rows: Rows, classes: Codes, value: int) -> None:
+        values = np.full(len(rows), value, np.int8)
+        self._entries.append((rows.astype(np.int32), classes.astype(np.int32), values))
+
+    def _sparse(self) -> SparseLabels:
+        rows, classes, values = (np.concatenate(column) for column in zip(*self._entries, strict=True))
+        return SparseLabels.of_entries(rows, classes, values, self.shape)
+
+
 class Annotations:
     """The list "annotations": rows, categories and boxes."""
 
@@ -358,28 +406,28 @@ class Annotations:
             annotated[rows] = True
         return annotated
 
-    def build(self, class_of: dict[str, int], selected: Rows) -> tuple[Labels, SpatialLabels, Masks | None]:
+    def build(
+        self, class_of: dict[str, int], selected: Rows
+    ) -> tuple[LabelMatrix, SpatialLabels, Masks | None]:
         """Labels, spatial labels and masks of the images ``selected``; what was read is freed on the way."""
         classes = self._categories.classes(class_of)
         new_row = np.full(len(self._images.ids), -1, dtype=np.int64)
         new_row[selected] = np.arange(len(selected))
-        verified = self._images.verified
-        rest = NEGATIVE if verified is None else UNKNOWN
-        values = np.full((len(selected), len(class_of)), rest, dtype=np.int8)
-        for rows, codes, value in verified or []:
-            values[new_row[rows], classes[codes]] = value
+        verified, shape = self._images.verified, (len(selected), len(class_of))
+        labels: _Looked | _Listed = _Looked(shape)
+        if verified is not None:
+            with naming(self.file):
+                labels = _Listed(shape, [(new_row[rows], classes[codes], v) for rows, codes, v in verified])
         count = sum(int(boxed.sum()) for boxed in self._boxed)
         label_rows, label_classes = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int32)
         start = 0
         for block, boxed in enumerate(self._boxed):
             rows, indices = new_row[self._rows[block]], classes[self._codes[block]]
-            wrong = values[rows, indices] == NEGATIVE
-            if verified is not None and wrong.any():
-                first = int(np.argmax(wrong))
+            first = labels.add(rows, indices)
+            if first is not None:
                 image, category = self._images.ids[selected[rows[first]]], [*class_of][indices[first]]
                 both = f"image {image} has category {category} in neg_category_ids, and an annotation of it"
                 raise DataError(f"{self.file}: {both}", "remove one of the two")
-            values[rows, indices] = POSITIVE
             end = start + int(boxed.sum())
             label_rows[start:end], label_classes[start:end] = rows[boxed], indices[boxed]
             start = end
@@ -392,7 +440,7 @@ class Annotations:
             label_rows, label_classes = label_rows[order], label_classes[order]
             centers, sizes = centers[order], sizes[order]
             masks = masks.take(order) if masks is not None else None
-        return values, SpatialLabels(label_rows, label_classes, centers, sizes, check=False), masks
+        return labels.build(), SpatialLabels(label_rows, label_classes, centers, sizes, check=False), masks
 
 
 def _point(file: Path, number: int, annotation: dict[str, Any], size: Any) -> Any:

@@ -197,6 +197,8 @@ class _Reader:
         width, height = self._size
         label = given.get("label", "")
         unit = [(x / width, y / height) for x, y in corners]
+        if not all(math.isfinite(x + y) for x, y in unit):
+            raise self._wrong(f"<{name}> must have its place in pixels, not {given!r:.200}")
         if name == "points":
             return [self.collected.point(self._line, label, x, y) for x, y in unit]
         box = Box.around(unit)

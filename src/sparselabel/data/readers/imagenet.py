@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from sparselabel.data.decode import SUFFIXES
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, positives_of
 from sparselabel.data.readers.raw_dataset import (
     RawDataset,
     RawSplit,
@@ -115,7 +115,7 @@ def read_real(file: Path, split: RawSplit) -> RawSplit:
     if not isinstance(lists, list) or not lists:
         raise DataError(f"{file} must hold a list of lists, one for each image, not {lists!r:.100}")
     ids, classes = split.labels.ids.tolist(), len(split.labels.classes)
-    real = np.full(split.labels.values.shape, UNKNOWN, dtype=np.int8)
+    real = np.full(split.labels.matrix.shape, UNKNOWN, dtype=np.int8)
     for row, number in enumerate(_numbers(ids, file, len(lists))):
         match lists[number]:
             case []:
@@ -246,7 +246,7 @@ def _read_validation(
         split = _read_folders(root, "val", ids, classes)
         names = np.asarray([path.rpartition("/")[2] for path in split.paths.tolist()], dtype=np.str_)
         order = np.argsort(names)
-        column = split.labels.values.argmax(1)[order]
+        column = positives_of(split.labels.matrix)[1][order]
         return with_one_label(names[order], split.paths[order], classes, column)
     if folders or not flat:
         content = f"{len(flat):,} images beside {len(folders):,} folders" if flat else "no images"

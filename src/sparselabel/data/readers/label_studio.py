@@ -145,7 +145,7 @@ def _box(
             sides = [(0.0, 0.0), (w, 0.0), (0.0, h), (w, h)]
             corners = [(x + u * cos - v * sin / aspect, y + u * sin * aspect + v * cos) for u, v in sides]
         box = Box(*(edge / 100 for edge in Box.around(corners)))
-    except (KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, KeyError, TypeError, ValueError) as error:
         problem = f"a shape of {kind!r} is not as it must be ({error}): {value!r:.200}"
         raise collected.wrong(where, problem) from None
     if not all(math.isfinite(edge) for edge in box):

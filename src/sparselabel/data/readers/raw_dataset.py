@@ -12,9 +12,21 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.image_source import ImageSource
-from sparselabel.data.labels import POSITIVE, UNKNOWN, Indices, Labels, LabelTable, Texts
+from sparselabel.data.labels import (
+    POSITIVE,
+    Indices,
+    LabelMatrix,
+    Labels,
+    LabelTable,
+    SparseLabels,
+    Texts,
+    compact,
+    take_rows,
+)
 from sparselabel.data.masks import Masks
+from sparselabel.data.readers.image_files import images_below
 from sparselabel.data.spatial_labels import SpatialLabels
+from sparselabel.data.stored_images import StoredImages
 from sparselabel.errors import DataError, DataWarning, listing, param
 from sparselabel.file_formats import read_text
 
@@ -25,37 +37,45 @@ class RawSplit:
 
     ``observed`` (N, L) is what training may see of the labels, where somebody has published that. ``real``
     (N, L) are ImageNet's reassessed labels, beside the original ones; a row without them is UNKNOWN.
-    ``masks`` are those of the spatial labels, in their order. ``images`` are those that are in no files.
+    ``masks`` are those of the spatial labels, in their order. ``images`` are those that are in no files,
+    ``stored`` says where those are that are in no files of their own.
     """
 
     labels: LabelTable
     paths: Texts
     spatial_labels: SpatialLabels = field(default_factory=SpatialLabels.none)
-    observed: Labels | None = None
+    observed: LabelMatrix | None = None
     real: Labels | None = None
     masks: Masks | None = None
     images: ImageSource | None = None
+    stored: StoredImages | None = None
 
     def take(self, rows: Indices) -> "RawSplit":
         """The split of some rows, in the order given."""
+        labels = self.labels.take(rows)
         return RawSplit(
-            self.labels.take(rows),
-            self.paths[rows],
+            labels,
+            labels.ids if self.paths is self.labels.ids else self.paths[rows],
             self.spatial_labels.take(rows),
-            None if self.observed is None else self.observed[rows],
+            None if self.observed is None else take_rows(self.observed, rows),
             None if self.real is None else self.real[rows],
             None if self.masks is None else self.masks.take(self.spatial_labels.of_rows(rows)[0]),
             None if self.images is None else self.images.take(rows),
+            None if self.stored is None else self.stored.take(rows),
         )
 
 
 @dataclass(frozen=True, eq=False)
 class RawDataset:
-    """The data as read: splits by name ("train", and "val" or "test" where the data has them)."""
+    """The data as read: splits by name ("train", and "val" or "test" where the data has them).
+
+    Somebody's ``own`` data has no published validation split that others must find again.
+    """
 
     name: str
     root: Path
     splits: dict[str, RawSplit]
+    own: bool = False
 
 
 SPLITS = ("train", "val", "test")
@@ -71,9 +91,9 @@ def by_split(whole: RawSplit, codes: npt.NDArray[np.integer]) -> dict[str, RawSp
 
 def with_one_label(ids: Texts, paths: Texts, classes: Sequence[str], column: Indices) -> RawSplit:
     """A split of images with one known label each, a positive: its class is ``column`` (N,)."""
-    values = np.full((len(ids), len(classes)), UNKNOWN, dtype=np.int8)
-    values[np.arange(len(ids)), column] = POSITIVE
-    return RawSplit(LabelTable(ids, tuple(classes), values), paths)
+    ones = np.full(len(ids), POSITIVE, np.int8)
+    values = SparseLabels(np.arange(len(ids) + 1), column.astype(np.int32), ones, len(classes))
+    return RawSplit(LabelTable(ids, tuple(classes), compact(values)), paths)
 
 
 def warn(problem: str, *remedies: str) -> None:
@@ -102,6 +122,10 @@ class Listing:
                 names = set()
             self._names[folder + slash] = names
         return name in self._names[folder + slash]
+
+    def below(self) -> list[str]:
+        """The paths of all images, sorted."""
+        return images_below(self.root)
 
 
 LEAST_SIDE = 1e-30

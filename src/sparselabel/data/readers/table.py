@@ -18,16 +18,29 @@ from array import array
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, LabelTable, Texts
+from sparselabel.data.labels import (
+    NEGATIVE,
+    POSITIVE,
+    UNKNOWN,
+    ContradictionError,
+    Indices,
+    LabelMatrix,
+    LabelTable,
+    SparseLabels,
+    Texts,
+    compact,
+    count_per_class,
+    known_entries,
+)
 from sparselabel.data.readers.csv_parquet import Cells, open_cells, plain_name
-from sparselabel.data.readers.image_files import images_below, match_names
+from sparselabel.data.readers.image_files import match_names
 from sparselabel.data.readers.raw_dataset import (
     IMAGES_FOLDER,
     LEAST_SIDE,
@@ -42,6 +55,7 @@ from sparselabel.data.readers.raw_dataset import (
     warn,
 )
 from sparselabel.data.spatial_labels import SpatialLabels
+from sparselabel.data.stored_images import StoredImages
 from sparselabel.errors import DataError, counted, listing, nearest, param
 
 Integers = npt.NDArray[np.integer]
@@ -49,7 +63,7 @@ Integers = npt.NDArray[np.integer]
 CODES = {"1": POSITIVE, "0": NEGATIVE, "": UNKNOWN, "nan": UNKNOWN, "?": UNKNOWN}
 
 
-Content = tuple[tuple[str, ...], Labels, SpatialLabels]
+Content = tuple[tuple[str, ...], LabelMatrix, SpatialLabels]
 """The classes, and the labels (N, L) and spatial labels of a table's images."""
 
 
@@ -107,7 +121,8 @@ def read_wide(cells: Cells, images: Images) -> Content:
             for name, cell in zip(classes, picked, strict=True):
                 codes[cell] = label_code(cells, line, name, cell)
             values.extend([codes[cell] for cell in picked])
-    return classes, np.asarray(values, dtype=np.int8).reshape(-1, len(classes)), SpatialLabels.none()
+    read = np.frombuffer(values, dtype=np.int8).reshape(-1, len(classes))
+    return classes, compact(read), SpatialLabels.none()
 
 
 def read_long(cells: Cells, images: Images, at_label: int, value: str, separator: str | None) -> Content:
@@ -120,7 +135,8 @@ def read_long(cells: Cells, images: Images, at_label: int, value: str, separator
         warn(f"{cells.file}: columns that are not used: {listing(unused)}")
     codes = dict(CODES)
     index_of: dict[str, int] = {}
-    rows, indices, values, lines = array("q"), array("i"), array("b"), array("q")
+    # Millions of lines: what a line says takes 13 bytes.
+    rows, indices, values, lines = array("i"), array("i"), array("b"), array("i")
     spatial_labels = SpatialLabelColumns()
     for line, row in cells.rows:
         image = images.row(line, row)
@@ -151,8 +167,9 @@ def read_long(cells: Cells, images: Images, at_label: int, value: str, separator
                     "leave the coordinates empty",
                 )
             spatial_labels.add(image, index_of[names[0]], _box(cells, line, names[0], coordinates))
-    of_rows, of_classes = np.asarray(rows, np.int64), np.asarray(indices, np.intp)
-    of_values, of_lines = np.asarray(values, np.int8), np.asarray(lines, np.int64)
+    of_rows, of_classes, of_values, of_lines = (
+        np.asarray(column) for column in (rows, indices, values, lines)
+    )
     found = _separator_in(cells, index_of) if separator is None and not at_coordinates else None
     if found is not None:
         texts = [*index_of]
@@ -165,11 +182,10 @@ def read_long(cells: Cells, images: Images, at_label: int, value: str, separator
     classes = tuple(sorted(index_of))
     rank = np.empty(len(classes), dtype=np.int32)
     rank[[index_of[name] for name in classes]] = np.arange(len(classes), dtype=np.int32)
-    keys = of_rows * len(classes) + rank[of_classes]
     shape = (len(images.lines), len(classes))
-    filled = _fill(cells, shape, keys, of_values, of_lines)
+    labels = _labels_at(cells, shape, of_rows, rank[of_classes], of_values, of_lines)
     built = spatial_labels.build()
-    return classes, filled, replace(built, classes=rank[built.classes])
+    return classes, labels, replace(built, classes=rank[built.classes])
 
 
 def _coordinates(cells: Cells) -> list[int]:
@@ -232,23 +248,20 @@ def _box(cells: Cells, line: int, name: str, texts: Sequence[str]) -> Box:
     return Box(max(x - w / 2, 0.0), max(y - h / 2, 0.0), min(x + w / 2, 1.0), min(y + h / 2, 1.0))
 
 
-def _fill(cells: Cells, shape: tuple[int, int], keys: Integers, values: Integers, lines: Integers) -> Labels:
-    """Labels of which those at ``keys`` (row · L + class) are given; two values for one are an error."""
-    known = values != UNKNOWN
-    keys, values, lines = keys[known], values[known], lines[known]
-    order = np.argsort(keys, kind="stable")
-    differ = np.flatnonzero((np.diff(keys[order]) == 0) & (np.diff(values[order]) != 0))
-    if len(differ):
-        first, second = order[differ[0]], order[differ[0] + 1]
+def _labels_at(
+    cells: Cells, shape: tuple[int, int], rows: Integers, classes: Integers, values: Integers, lines: Integers
+) -> LabelMatrix:
+    """Labels of which some are given; two values for one are an error."""
+    try:
+        return compact(SparseLabels.of_entries(rows, classes, values, shape))
+    except ContradictionError as error:
+        first, second = error.entries
         raise cells.wrong(
             int(lines[second]),
             f"value {values[second]}, but {values[first]} on {cells.row_name} {lines[first]:,} "
             f"for the same image and label",
             "remove one of the two",
-        )
-    labels = np.full(shape, UNKNOWN, dtype=np.int8)
-    labels.reshape(-1)[keys] = values
-    return labels
+        ) from error
 
 
 def read_names(file: Path, codes: tuple[str, ...]) -> tuple[str, ...]:
@@ -294,13 +307,14 @@ LABEL_COLUMNS = (
 )
 PREDICTED = ("image", "labels", "scores", "error")
 """The columns that `sparselabel predict` writes first."""
+NAMES_AT_ONCE = 1 << 16
 SEPARATORS = (";", "|", ",")  # what people put between several labels in one cell
 
 
 def read(
     source: Path,
     *,
-    images: Path | None = None,
+    images: Path | StoredImages | None = None,
     image: str | None = None,
     label: str | None = None,
     value: str = "value",
@@ -326,7 +340,8 @@ def read(
     source
         The CSV, TSV, XLSX or Parquet file.
     images
-        The images' folder, to which the image column is relative; by default the table's own.
+        The images' folder, to which the image column is relative; by default the table's own. Or images that
+        are in shards or at an address (``scan``), called as the image column has them.
     image
         Name of the column with the image's file; by default the first of ``IMAGE_COLUMNS`` that is there.
     label
@@ -366,12 +381,16 @@ def read(
         content if names is not None else _merge_spellings(source, listed, content)
     )
     classes = classes if names is None else read_names(names, classes)
-    root = images_folder(images, source.parent)
-    paths, there = _paths(listed, root, suffix, skip_missing)
+    if isinstance(images, StoredImages):
+        stored, root = images, images.root
+    else:
+        stored, root = None, images_folder(images, source.parent)
+    files = stored or Listing(root)
+    paths, there = _paths(listed, files, suffix, skip_missing)
     splits_of = np.where(there, np.asarray(listed.splits, dtype=np.int8), -1)
     if unlabeled or (unlabeled is not None and images is not None):
         known = {*paths.tolist()}
-        others = [path for path in images_below(root) if path not in known]
+        others = [path for path in files.below() if path not in known]
         if others and not unlabeled:
             warn(
                 f"{counted(len(others), 'image')} of {len(others) + int(there.sum()):,} in {root} are not in "
@@ -380,13 +399,27 @@ def read(
             )
         elif others:
             paths = np.concatenate([paths, np.asarray(others, dtype=np.str_)])
-            values = np.concatenate([values, np.full((len(others), len(classes)), UNKNOWN, np.int8)])
+            values = _with_unlabeled(values, len(others))
             splits_of = np.concatenate([splits_of, np.zeros(len(others), np.int8)])
-    whole = RawSplit(LabelTable(paths, classes, values), paths, spatial_labels)
+    whole = RawSplit(
+        LabelTable(paths, classes, values),
+        paths,
+        spatial_labels,
+        stored=None if stored is None else stored.of(paths),
+    )
     splits = by_split(whole, splits_of)
     if "train" not in splits:
         raise DataError(f"{source}: no row has split 'train', only {', '.join(splits)}")
-    return RawDataset(source.stem, root, splits)
+    return RawDataset(root.resolve().name or source.stem, root, splits, own=True)
+
+
+def _with_unlabeled(labels: LabelMatrix, images: int) -> LabelMatrix:
+    """The labels and those of some more images, of which nothing is known."""
+    if not isinstance(labels, SparseLabels):
+        nothing = np.full((images, labels.shape[1]), UNKNOWN, np.int8)
+        return compact(np.concatenate([labels, nothing]))
+    starts = np.concatenate([labels.starts, np.full(images, labels.starts[-1])])
+    return SparseLabels(starts, labels.columns, labels.known, labels.shape[1])
 
 
 def _label_column(cells: Cells, label: str | None) -> tuple[Cells, int | None]:
@@ -430,43 +463,52 @@ def _merge_spellings(source: Path, images: Images, content: Content) -> Content:
         columns_of.setdefault(plain_name(name), []).append(column)
     if len(columns_of) == len(classes):
         return content
-    often = (values == POSITIVE).sum(axis=0)
+    often = count_per_class(values)
     merged_names, said = [], []
-    merged: list[Labels] = []
     new_of = np.empty(len(classes), dtype=np.int32)
-    for columns in columns_of.values():
-        group = values[:, columns]
+    for number, columns in enumerate(columns_of.values()):
         name = classes[max(columns, key=lambda column: (often[column], -column))]
-        both = np.flatnonzero((group == POSITIVE).any(axis=1) & (group == NEGATIVE).any(axis=1))
-        spellings = " and ".join(repr(classes[column]) for column in columns)
-        if len(both):
-            raise images.cells.wrong(
-                images.lines[int(both[0])],
-                f"{spellings} are one class, which is there and not there",
-                "rename one if they are two",
-                "remove one of the two labels",
-            )
-        new_of[columns] = len(merged)
+        new_of[columns] = number
         merged_names.append(name)
-        merged.append(group.max(axis=1))
         if len(columns) > 1:
+            spellings = " and ".join(repr(classes[column]) for column in columns)
             said.append(f"{spellings} became {name!r}")
+    entries = [np.concatenate(part) for part in zip(*known_entries(values), strict=True)]
+    rows, columns_before, known = entries or [np.empty(0, np.int64)] * 3
+    shape = (len(values), len(merged_names))
+    try:
+        merged = SparseLabels.of_entries(rows, new_of[columns_before], known, shape)
+    except ContradictionError as error:
+        first = error.entries[0]
+        columns = [*columns_of.values()][int(new_of[columns_before[first]])]
+        spellings = " and ".join(repr(classes[column]) for column in columns)
+        raise images.cells.wrong(
+            images.lines[int(rows[first])],
+            f"{spellings} are one class, which is there and not there",
+            "rename one if they are two",
+            "remove one of the two labels",
+        ) from error
     warn(f"{source}: classes that differ only in case or spaces are one: {listing(said)}")
-    stacked = np.stack(merged, axis=1) if merged else values
-    return tuple(merged_names), stacked, replace(spatial_labels, classes=new_of[spatial_labels.classes])
+    merged_labels = replace(spatial_labels, classes=new_of[spatial_labels.classes])
+    return tuple(merged_names), compact(merged), merged_labels
 
 
 def _paths(
-    images: Images, root: Path, suffix: str, skip_missing: bool
+    images: Images, files: Listing | StoredImages, suffix: str, skip_missing: bool
 ) -> tuple[Texts, npt.NDArray[np.bool_]]:
-    """The images' paths, and which of them are in ``root``: all, unless others may be left out."""
-    names = [name + suffix for name in images.row_of]
-    if not names:
+    """The images' paths, and which of them are among ``files``: all, unless others may be left out."""
+    count, longest = len(images.row_of), max(map(len, images.row_of), default=0)
+    if not count:
         raise DataError(f"{images.cells.file} has a header but no rows")
-    files = Listing(root)
-    there = np.asarray([name in files for name in names], dtype=np.bool_)
-    paths = np.asarray(names, dtype=np.str_)
-    outside = [name for name in names if name.startswith("/") or ".." in name.split("/")]
+    root = files.root
+    paths, there = np.empty(count, f"U{longest + len(suffix)}"), np.zeros(count, np.bool_)
+    outside: list[str] = []
+    every = iter(images.row_of)
+    for start in range(0, count, NAMES_AT_ONCE):  # texts of a list take much more than of an array
+        names = [name + suffix for name in islice(every, NAMES_AT_ONCE)]
+        paths[start : start + len(names)] = names
+        there[start : start + len(names)] = [name in files for name in names]
+        outside += [name for name in names if name.startswith("/") or ".." in name.split("/")]
     if outside:
         warn(
             f"{images.cells.file}: {counted(len(outside), 'image')} named outside of {root}: "
@@ -474,8 +516,9 @@ def _paths(
             "if nobody meant that, look at where the table comes from",
         )
     if not there.all():
+        names = paths.tolist()
         exact = {name for name, is_there in zip(names, there, strict=True) if is_there}
-        matched = match_names([name for name in names if name not in exact], images_below(root), exact)
+        matched = match_names([name for name in names if name not in exact], files.below(), exact)
         if matched:
             paths = np.asarray([matched.get(name, name) for name in names], dtype=np.str_)
             there |= np.asarray([name in matched for name in names], dtype=np.bool_)
@@ -486,7 +529,7 @@ def _paths(
             )
     if not there.all():
         missing = paths[~there]
-        problem = f"{len(missing):,} of {len(names):,} images are missing: {listing(missing)}"
+        problem = f"{len(missing):,} of {count:,} images are missing: {listing(missing)}"
         if not skip_missing or not there.any():
             raise images.cells.wrong(
                 images.lines[int(np.argmin(there))],

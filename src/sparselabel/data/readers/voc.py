@@ -219,7 +219,7 @@ def _read_spatial_labels(root: Path, files: Listing, table: LabelTable) -> tuple
         object_masks = images.of(root / drawn, objects, numbered) if drawn in files else [None] * len(objects)
         for item, mask in zip(objects, object_masks, strict=True):
             index = index_of.get(item.label)
-            if index is not None and table.values[row, index] == POSITIVE:
+            if index is not None and table.matrix[row, index] == POSITIVE:
                 spatial_labels.add(row, index, item.box)
                 masks.add(mask)
             elif index is not None and not item.difficult:

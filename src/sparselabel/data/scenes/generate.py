@@ -13,7 +13,6 @@ does not count.
     masks/train/000000.png      8-bit gray: 0 is background, k is the k-th box of this image, back to front
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +29,8 @@ from sparselabel.data.scenes.canvas import Canvas
 from sparselabel.data.scenes.world import KINDS, backdrop, plan
 from sparselabel.data.spatial_labels import Floats, SpatialLabels
 from sparselabel.errors import DataError, nearest
-from sparselabel.file_formats import read_arrays, read_json
-from sparselabel.files import write_arrays
+from sparselabel.file_formats import naming, read_arrays, read_json, reading, refuse_outside
+from sparselabel.files import write_arrays, write_json
 
 CLASSES: tuple[str, ...] = tuple(KINDS)
 SMALLEST = 32  # pixels; below, the small objects are specks
@@ -137,7 +136,7 @@ def make(
     if not _is_complete(folder, settings, counts):
         note = folder / "scenes.json"
         folder.mkdir(parents=True, exist_ok=True)
-        note.write_text(json.dumps({**settings, "complete": False}, indent=1) + "\n")
+        write_json(note, {**settings, "complete": False})
 
         def scenes(split: str) -> Iterator[Scene]:
             for index in range(counts[split]):
@@ -147,7 +146,7 @@ def make(
 
         for split in counts:
             _write(folder, split, scenes(split))
-        note.write_text(json.dumps({**settings, "complete": True}, indent=1) + "\n")
+        write_json(note, {**settings, "complete": True})
     elif progress is not None:
         progress(train + test)
     return RawDataset(
@@ -218,12 +217,16 @@ def _read(folder: Path, split: str, count: int) -> RawSplit:
     layouts = {"rows": "i M", "classes": "i M", "centers": "f M 2", "sizes": "f M 2"}
     table = {"labels": f"i {count} {len(CLASSES)}"}
     file = folder / f"{split}.npz"
-    arrays = read_arrays(file, layouts | table, "delete the folder, and draw anew", error=DataError)
-    spatial_labels = SpatialLabels(arrays["rows"], arrays["classes"], arrays["centers"], arrays["sizes"])
+    again = "delete the folder, and draw anew"
+    arrays = read_arrays(file, layouts | table, again, error=DataError)
+    refuse_outside(file, arrays, {"rows": count, "classes": len(CLASSES)}, again, error=DataError)
     paths = np.array([_path("images", split, index) for index in range(count)], dtype=np.str_)
     ids = np.char.add(f"{split}/", np.char.zfill(np.arange(count).astype(np.str_), 6))
+    with naming(file):
+        spatial_labels = SpatialLabels(arrays["rows"], arrays["classes"], arrays["centers"], arrays["sizes"])
+        labels = LabelTable(ids, CLASSES, arrays["labels"])
     masks = _read_masks(folder, split, np.bincount(spatial_labels.rows, minlength=count))
-    return RawSplit(LabelTable(ids, CLASSES, arrays["labels"]), paths, spatial_labels, masks=masks)
+    return RawSplit(labels, paths, spatial_labels, masks=masks)
 
 
 def _read_masks(folder: Path, split: str, counts: npt.NDArray[np.intp]) -> Masks | None:
@@ -232,8 +235,9 @@ def _read_masks(folder: Path, split: str, counts: npt.NDArray[np.intp]) -> Masks
 
     masks = MaskColumns()
     for index in np.flatnonzero(counts).tolist():
-        with Image.open(folder / _path("masks", split, index), formats=["PNG"]) as image:
-            numbers = np.asarray(image)
+        file = folder / _path("masks", split, index)
+        with reading(file, "delete the folder, and draw anew"), Image.open(file, formats=["PNG"]) as image:
+            numbers = np.asarray(image.convert("L"))
         parts = numbers[..., None] == np.arange(1, counts[index] + 1)
         for mask in run_lengths.encode(np.asfortranarray(parts, dtype=np.uint8)):
             masks.add(mask)

@@ -397,7 +397,10 @@ def _write_all(file: int, data: npt.NDArray[np.uint8], offset: int) -> None:
 
 
 WAYS_OUT = (
-    "use fewer classes or rows, a run folder on a larger disk, or several processes, which share the rows"
+    "take a method that remembers nothing of an image, as pu",
+    "use a run folder on a larger disk",
+    "use fewer classes or rows",
+    "use several processes, which share the rows",
 )
 
 
@@ -409,7 +412,7 @@ def make_row_store(
     *,
     dtype: torch.dtype = torch.float32,
     dtype_in_file: torch.dtype | None = None,
-    ways_out: str = WAYS_OUT,
+    ways_out: tuple[str, ...] = WAYS_OUT,
     memory: Callable[[], int] = available_memory,
     disk: Callable[[Path], int] = free_disk,
 ) -> RowStore:
@@ -450,8 +453,11 @@ def make_row_store(
     raise ResourceError(
         f"{name}-{first} ({rows:,} rows × {width:,} numbers) needs {format_bytes(needed)} of memory and may "
         f"take half of the {format_bytes(ram)} available{beside}, or {format_bytes(size)} of disk "
-        f"(two slots); {there}: "
-        f"{ways_out}"
+        f"(two slots); {there}",
+        *ways_out,
+        what=name,
+        value=size,
+        allowed=room,
     )
 
 

@@ -36,7 +36,7 @@ def conditions_of(
     """Those of a run; ``evaluated`` says by how many masks and boxes, for mAP-loc."""
     about, config = run.metadata(), run.config()
     images = hashlib.blake2b(digest_size=4)  # and all that is known of their labels
-    for array in (data.train.truth.ids, data.train.digests, data.train.truth.values):
+    for array in (data.train.truth.ids, data.train.digests, data.train.truth.matrix):
         images.update(np.ascontiguousarray(array).view(np.uint8).data)
     everywhere: dict[str, Any] = {
         "classes": list(data.classes),

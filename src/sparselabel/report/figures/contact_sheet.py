@@ -77,8 +77,8 @@ def _keep_other_tables(numbers: Path) -> None:
 
 def labels_of(split: PreparedSplit, row: int) -> list[tuple[int, Kind]]:
     """The classes of an image that are there, annotated ones first, and which of them are annotated."""
-    observed = np.flatnonzero(split.observed.values[row] == POSITIVE).tolist()
-    true = np.flatnonzero(split.truth.values[row] == POSITIVE).tolist()
+    observed = np.flatnonzero(split.observed.matrix[row] == POSITIVE).tolist()
+    true = np.flatnonzero(split.truth.matrix[row] == POSITIVE).tolist()
     hidden = [index for index in true if index not in observed]
     return [(index, "annotated") for index in observed] + [(index, "present") for index in hidden]
 
@@ -129,7 +129,7 @@ def _words(split: PreparedSplit, row: int, labels: list[tuple[int, Kind]]) -> li
     words = [(f"{MARKS[kind]} {_short(names[index])}", COLOR_OF[kind]) for index, kind in labels]
     if not words:
         words = [("nothing known to be there", GRAY)]
-    negatives = int((split.observed.values[row] == NEGATIVE).sum())
+    negatives = int((split.observed.matrix[row] == NEGATIVE).sum())
     if negatives:
         words.append((f"{MARKS['absent']} {negatives:,} annotated as absent", COLOR_OF["absent"]))
     return words

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.errors import ConfigError, RunError, command, param
-from sparselabel.file_formats import read_arrays
+from sparselabel.file_formats import read_arrays, refuse_outside
 from sparselabel.inference.score_files import SplitScores, refuse_other_data, saved_scores
 from sparselabel.metrics.localization import CUTS, enough, scaled_maps
 from sparselabel.report.figures.panels import color_bar, show_image, show_map
@@ -61,7 +61,7 @@ class EvaluatedMaps:
     @property
     def scores(self) -> npt.NDArray[np.floating[Any]]:
         """(P,) The class's score in the image."""
-        return np.asarray(self.saved.scores[self.pairs["rows"], self.pairs["classes"]])
+        return np.asarray(self.saved.array[self.pairs["rows"], self.pairs["classes"]])
 
 
 def read_evaluated(runs: Sequence[Path], split: str) -> list[EvaluatedMaps]:
@@ -88,7 +88,10 @@ def _read_run(path: Path, split: str) -> EvaluatedMaps:
     file, evaluate = saved.run.location_file(split), command("evaluate", path, split=split)
     if not file.is_file():
         raise RunError(f"there is no {file}", f"{evaluate} writes it where the data has boxes or masks")
-    return EvaluatedMaps(saved, read_arrays(file, PAIRS, f"{evaluate} writes it again"))
+    pairs = read_arrays(file, PAIRS, f"{evaluate} writes it again")
+    counts = {"rows": len(saved.split), "classes": len(saved.labels.classes)}
+    refuse_outside(file, pairs, counts, f"{evaluate} writes it again")
+    return EvaluatedMaps(saved, pairs)
 
 
 def choose(runs: Sequence[EvaluatedMaps], count: int) -> Examples:

@@ -11,7 +11,8 @@ from sparselabel.data.dataset import PreparedSplit, evaluation_labels
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError, DataError, param
 from sparselabel.inference.score_files import refuse_other_data, saved_scores
-from sparselabel.metrics.average_precision import Scores, average_precision
+from sparselabel.metrics.average_precision import average_precision
+from sparselabel.metrics.score_file import Scores
 from sparselabel.report.figures.style import COLORS, GRAY, names_of, new_figure, save, style
 from sparselabel.run import Run
 
@@ -29,20 +30,26 @@ class Bin:
     largest: float
 
 
-def largest_areas(split: PreparedSplit) -> npt.NDArray[np.float64]:
-    """(N, L) The area of the largest box of every class in every image, in shares of it; 0 without one."""
-    areas = np.zeros(split.truth.values.shape)
-    sizes = split.spatial_labels.sizes.astype(np.float64)
-    np.maximum.at(areas, (split.spatial_labels.rows, split.spatial_labels.classes), sizes[:, 0] * sizes[:, 1])
-    return areas
+def largest_areas(
+    split: PreparedSplit,
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.float64]]:
+    """Rows and classes (n,) that have a box, sorted, and the area of the largest one, as a share."""
+    places, classes = split.spatial_labels, split.truth.matrix.shape[1]
+    sizes = places.sizes.astype(np.float64)
+    entries, of = np.unique(places.rows.astype(np.int64) * classes + places.classes, return_inverse=True)
+    areas = np.zeros(len(entries))
+    np.maximum.at(areas, of, sizes[:, 0] * sizes[:, 1])
+    rows, columns = np.divmod(entries[areas > 0], classes)
+    return rows, columns, areas[areas > 0]
 
 
 def bins_of(split: PreparedSplit, count: int) -> list[Bin]:
     """The split's positives that have a box, sorted by area into bins of the same number (± 1)."""
     if not 1 <= count <= MOST_BINS:
         raise ConfigError(f"{param('bins')} must be 1 to {MOST_BINS} (more bars cannot be read), not {count}")
-    areas = largest_areas(split)
-    rows, classes = np.nonzero((evaluation_labels(split).values == POSITIVE) & (areas > 0))
+    rows, classes, size = largest_areas(split)
+    there = evaluation_labels(split).values[rows, classes] == POSITIVE
+    rows, classes, size = rows[there], classes[there], size[there]
     if not len(rows):
         raise DataError(
             f"split {split.name!r} has no positive with a box",
@@ -55,7 +62,6 @@ def bins_of(split: PreparedSplit, count: int) -> list[Bin]:
             f"give {param('bins', len(rows))} or fewer",
             f"name another {param('split')}",
         )
-    size = areas[rows, classes]
     parts = np.array_split(np.argsort(size, kind="stable"), count)
     return [Bin(rows[p], classes[p], float(size[p[0]]), float(size[p[-1]])) for p in parts]
 
@@ -66,10 +72,13 @@ def bin_precision(scores: Scores, split: PreparedSplit, size_bin: Bin) -> float:
     The class's other positives are left out, and so are classes that have no positive in the bin. A label
     that nobody gave counts as absent, as in every other mAP.
     """
-    labels = np.where(evaluation_labels(split).values == POSITIVE, UNKNOWN, NEGATIVE).astype(np.int8)
-    labels[size_bin.rows, size_bin.classes] = POSITIVE
-    present = np.unique(size_bin.classes)
-    return float(average_precision(scores[:, present], labels[:, present], unknown="ignore").mean())
+    values = evaluation_labels(split).values
+    precisions = []
+    for column in np.unique(size_bin.classes).tolist():
+        labels = np.where(values[:, [column]] == POSITIVE, np.int8(UNKNOWN), np.int8(NEGATIVE))
+        labels[size_bin.rows[size_bin.classes == column]] = POSITIVE
+        precisions.append(average_precision(scores[:, [column]], labels, unknown="ignore")[0])
+    return float(np.mean(precisions))
 
 
 def draw_sizes(baseline: Path, runs: Sequence[Path], bins: int, split: str, out: Path) -> Path:
@@ -81,7 +90,7 @@ def draw_sizes(baseline: Path, runs: Sequence[Path], bins: int, split: str, out:
     names = names_of([baseline, *runs])
     parts = bins_of(everyone[0].split, bins)
     precisions = np.array(
-        [[bin_precision(saved.scores, saved.split, size_bin) for size_bin in parts] for saved in everyone]
+        [[bin_precision(saved.array, saved.split, size_bin) for size_bin in parts] for saved in everyone]
     )
     relative = 100 * (precisions / precisions[0] - 1)
     numbers: list[list[object]] = []

@@ -7,7 +7,8 @@ import numpy as np
 
 from sparselabel.errors import ConfigError
 from sparselabel.inference.score_files import refuse_other_data, saved_scores
-from sparselabel.metrics.average_precision import Scores, Values
+from sparselabel.metrics.average_precision import Values
+from sparselabel.metrics.score_file import Scores
 from sparselabel.report.figures.style import COLORS, DASHES, names_of, new_figure, save, style
 from sparselabel.run import Run
 
@@ -22,7 +23,7 @@ def draw_scores(runs: Sequence[Path], split: str, out: Path) -> Path:
     names = names_of(runs)
     everyone = [saved_scores(Run(run), split) for run in runs]
     refuse_other_data(everyone)
-    highest = [-np.sort(-saved.scores, axis=1)[:, : len(RANKS)] for saved in everyone]
+    highest = [-np.sort(-saved.array, axis=1)[:, : len(RANKS)] for saved in everyone]
     panels = min(scores.shape[1] for scores in highest)
     numbers: list[list[object]] = []
     with style():

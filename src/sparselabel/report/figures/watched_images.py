@@ -12,7 +12,7 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.transforms import draw, views_of
 from sparselabel.errors import ConfigError, RunError, command, listing, param
-from sparselabel.file_formats import read_arrays
+from sparselabel.file_formats import read_arrays, refuse_outside
 from sparselabel.run import Run
 
 Maps = npt.NDArray[np.floating[Any]]
@@ -78,7 +78,9 @@ class Watched:
 
     def snapshot(self, file: Path) -> Snapshot:
         """What was kept after an epoch."""
-        arrays = read_arrays(file, {"rows": "i n", "scores": "f n L"}, "remove it, or train again")
+        remedy = "remove it, or train again"
+        arrays = read_arrays(file, {"rows": "i n", "scores": "f n L"}, remedy)
+        refuse_outside(file, arrays, {"rows": len(self.split)}, remedy)
         return Snapshot(int(file.stem), arrays.pop("rows"), arrays.pop("scores"), arrays)
 
     @property
@@ -118,9 +120,9 @@ class Watched:
 
     def kind(self, row: int, index: int) -> Kind:
         """What a class is in an image: annotated, there all the same, absent, or nobody knows."""
-        if self.split.observed.values[row, index] == POSITIVE:
+        if self.split.observed.matrix[row, index] == POSITIVE:
             return "annotated"
-        truth = self.split.truth.values[row, index]
+        truth = self.split.truth.matrix[row, index]
         return "present" if truth == POSITIVE else "absent" if truth == NEGATIVE else "unknown"
 
     def best_of_each_kind(self, row: int) -> dict[Kind, int]:

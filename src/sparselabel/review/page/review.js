@@ -1,6 +1,7 @@
 "use strict";
 // Names of classes and files are put in as text, never as markup. Nothing is fetched from anywhere else.
 
+const HINTS = "1234567890abcdfhijklopqr"; // the key of each image of a page; other letters do something else
 const AHEAD = 6, KEPT = 2000, PAGE = 24, SKIPPED = "skipped", LONGEST_PAUSE = 120;
 const $ = (id) => document.getElementById(id);
 const state = {
@@ -44,9 +45,16 @@ const named = (name) => {
 function tell(text) { $("problem").hidden = !text; $("problem").textContent = text; }
 function announce(text) { $("announce").textContent = text; }
 
+// "a bus", "an aeroplane": names that are English nouns as far as one can see; other names stay as they are.
+function article(name) {
+  if (!/^[a-z]+( [a-z]+)*$/.test(name) || (name.endsWith("s") && !/(ss|us|is)$/.test(name))) return "";
+  return /^[aeiou]/.test(name) && !/^(uni|us[ae]|eu|one)/.test(name) ? "an " : "a ";
+}
+
 function questionOf(item) {
   if (whole()) return "What is in this image?";
-  return inGrid() ? `Mark the images without ${item.label}` : `Is there ${item.label} in this image?`;
+  const name = article(item.label) + item.label;
+  return inGrid() ? `Mark the images without ${name}` : `Is there ${name} in this image?`;
 }
 
 function nothingLeft() {
@@ -93,7 +101,7 @@ function load(image, address) {
 }
 
 function showSuggested(item) {
-  $("question").replaceChildren("Is there ", named(item.label), " in this image?");
+  $("question").replaceChildren("Is there ", article(item.label), named(item.label), " in this image?");
   const said = { yes: " You said yes.", no: " You said no.", skip: " You skipped it." }[item.answer] || "";
   const how = item.score === null
     ? "No score: the model could not read it."
@@ -106,7 +114,7 @@ function showSuggested(item) {
 
 function showGrid() {
   const [first] = state.page;
-  $("question").replaceChildren("Mark the images without ", named(first.label));
+  $("question").replaceChildren("Mark the images without ", article(first.label), named(first.label));
   $("details").textContent = `${count(state.page.length, "image")}, the likeliest first. What is not marked is saved as yes.`;
   $("grid").replaceChildren(...state.page.map(tileOf));
   $("many").hidden = false;
@@ -128,7 +136,11 @@ function tileOf(item, at) {
   small.textContent = item.known.length ? `has ${item.known.join(", ")}` : "no label yet";
   tile.title = item.image;
   shown.append(image);
-  tile.append(mark, shown, small);
+  const key = document.createElement("kbd");
+  key.textContent = HINTS[at].toUpperCase();
+  key.setAttribute("aria-hidden", "true");
+  tile.setAttribute("aria-keyshortcuts", HINTS[at]);
+  tile.append(mark, shown, small, key);
   tile.addEventListener("click", (event) => {
     focusTile(at);
     if (event.shiftKey) markRest(at);
@@ -615,6 +627,12 @@ $("map").addEventListener("error", () => {
   $("map").hidden = true;
 });
 
+function mark(at) {
+  if (at >= state.page.length) return;
+  focusTile(at);
+  toggleMark("no");
+}
+
 function toggleMark(word) {
   const item = state.page[state.focus];
   if (item) setMark(state.focus, item.mark === word ? "yes" : word);
@@ -641,7 +659,8 @@ document.addEventListener("keydown", (event) => {
   // Enter and space press the button that has the focus, unless that is an image.
   if ([" ", "Enter"].includes(key) && event.target.closest("button:not(.tile)")) return;
   if (event.repeat && !(inGrid() && HELD.has(key))) return;
-  const task = KEYS[state.mode][key];
+  const hint = inGrid() ? HINTS.indexOf(key) : -1;
+  const task = hint >= 0 ? () => mark(hint) : KEYS[state.mode][key];
   if (!task) return;
   event.preventDefault();
   task();

@@ -1,10 +1,12 @@
 import io
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sparselabel.data.image_paths import check_image_words, count_images, image_paths, other_files
 from sparselabel.errors import ConfigError, DataError
-from sparselabel.inference.image_paths import check_image_words, count_images, image_paths, other_files
 
 
 @pytest.fixture
@@ -18,6 +20,17 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 ALL = ["photos/a.PNG", "photos/b.jpg", "photos/odd[1].jpg", "photos/sub/c.webp"]
+
+
+def test_a_folder_that_cannot_be_read_is_named(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(folder: str, onerror: Callable[[OSError], None]) -> Iterator[Any]:
+        onerror(PermissionError(13, "Permission denied", f"{folder}/sub"))
+        yield from ()
+
+    monkeypatch.setattr("os.walk", denied)
+    with pytest.raises(DataError, match="sub cannot be read: Permission denied") as caught:
+        list(image_paths([str(photos)]))
+    assert caught.value.what == f"{photos}/sub"
 
 
 def test_folders_files_patterns_and_lists(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +57,10 @@ def test_they_come_one_by_one(photos: Path) -> None:
     ("words", "said"),
     [
         ((), "there is nothing to predict"),
-        (("photos", "nowhere.jpg"), r"there is no image, folder or list 'nowhere\.jpg'"),
+        (
+            ("photos", "nowhere.jpg"),
+            r"there is no image, folder or list 'nowhere\.jpg': check the name, or give a",
+        ),
         (("photos/*.gif",), r"no file matches 'photos/\*\.gif'"),
     ],
 )

@@ -2,8 +2,7 @@ from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any
 
-from sparselabel.comparison.from_recipe import FromRecipe, notes_on
-from sparselabel.comparison.recipe_differences import differences_from_recipe
+from sparselabel.comparison.from_recipe import FromRecipe, differences_from_recipe, notes_on
 from sparselabel.config import Preparation
 from sparselabel.recipes import load
 

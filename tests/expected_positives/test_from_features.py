@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from sparselabel.expected_positives.anchors import SEVERAL, SINGLE, Anchors
+from sparselabel.expected_positives.from_features import SEVERAL, SINGLE, Anchors
 
 
 def test_the_labeled_share_of_anchors_by_hand() -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from sparselabel import config as configuration
-from sparselabel.config import TrainConfig, without_none
+from sparselabel.config import TEXT, TrainConfig, without_none
 from sparselabel.data.labels import NEGATIVE, POSITIVE
-from sparselabel.errors import ConfigError, ModelError, RunError, SparselabelError, counted, param
+from sparselabel.errors import ModelError, RunError, SparselabelError, counted, param
 from sparselabel.file_formats import of_kind, read_json
-from sparselabel.files import TemporaryFolder, require_folder_to_write, write_json
-from sparselabel.inference.class_thresholds import load_class_thresholds
+from sparselabel.files import TemporaryFolder, atomic_write, require_folder_to_write, write_json
+from sparselabel.inference.class_thresholds import ThresholdsFile, load_class_thresholds
 from sparselabel.models.backbone import OWN
 from sparselabel.run import Metadata, Result, Run
 
@@ -28,10 +28,12 @@ NUMBERS = ("name", "value", "images", "labels")
 
 
 class SavedRun(TypedDict):
-    """What config.json holds for the small files of a run; the others are checked where they are read."""
+    """What config.json holds for the small files of a run."""
 
+    config: TrainConfig
     run: Metadata
     result: Result
+    thresholds: ThresholdsFile
 
 
 def save_pretrained(run: Run, folder: Path, *, force: bool = False) -> Path:
@@ -49,9 +51,11 @@ def save_pretrained(run: Run, folder: Path, *, force: bool = False) -> Path:
         )
     content = _content(run)
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(run.model_file, folder / MODEL)
+    with atomic_write(folder / MODEL) as partial:
+        shutil.copyfile(run.model_file, partial)
     write_json(folder / CONFIG, content)
-    (folder / CARD).write_text(_card(run, content), encoding="utf-8")
+    with atomic_write(folder / CARD) as partial:
+        partial.write_text(_card(run, content), encoding="utf-8")
     return folder
 
 
@@ -77,12 +81,13 @@ def load_pretrained(source: str | Path, revision: str | None = None) -> Temporar
     made = TemporaryFolder()
     run = Run(made.path)
     try:
-        configuration.save(configuration.from_dict(TrainConfig, content["config"], CONFIG), run.config_file)
+        configuration.save(saved["config"], run.config_file)
         write_json(run.metadata_file, saved["run"])
         write_json(run.result_file, saved["result"])
         write_json(run.thresholds_file, content["thresholds"])
-    except (KeyError, TypeError, ConfigError) as error:
-        raise ModelError(f"{folder / CONFIG} is damaged ({error})", again, what=source) from error
+        load_class_thresholds(run)  # they are of its classes
+    except SparselabelError as error:
+        raise ModelError(f"{folder / CONFIG} is damaged ({error.problem})", again, what=source) from error
     shutil.copyfile(folder / MODEL, run.model_file)
     return made
 
@@ -109,7 +114,7 @@ def _content(run: Run) -> dict[str, Any]:
     if config["weights"] not in ("pretrained", "none"):
         config["weights"] = Path(config["weights"]).name
     config["settings"] = {
-        name: Path(value).name if isinstance(value, str) else value
+        name: Path(value).name if isinstance(value, str) and not value.startswith(TEXT) else value
         for name, value in config["settings"].items()
     }
     kept = ("data_digest", "label_seed", "answers", "classes", "versions")

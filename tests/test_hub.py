@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 
+from sparselabel import config as configuration
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine
 from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ModelError, RunError
-from sparselabel.pretrained import CARD, CONFIG, MODEL
+from sparselabel.hub import CARD, CONFIG, MODEL
 from sparselabel.run import Run
 from sparselabel.training.train import train
 from sparselabel.training.train_run import train_run
@@ -48,6 +51,20 @@ def test_what_is_saved_predicts_the_same_bits(run: Run, small: Dataset, tmp_path
     again = Run.from_pretrained(folder, data=small.folder)
     assert again.metrics("test")["mAP"] == run.metrics("test")["mAP"]
     assert {file.name for file in folder.iterdir()} == {MODEL, CONFIG, CARD}  # measures are not written here
+
+
+@pytest.mark.parametrize(
+    ("scores", "kept"),
+    [
+        ("text:hf-hub:timm/ViT-B-16-SigLIP", "text:hf-hub:timm/ViT-B-16-SigLIP"),
+        ("/home/me/s.npz", "s.npz"),
+    ],
+)
+def test_scores_are_named_without_their_folder(run: Run, tmp_path: Path, scores: str, kept: str) -> None:
+    other = Run(Path(shutil.copytree(run.path, tmp_path / "other")))
+    configuration.save(replace(run.config(), settings={"scores": scores}), other.config_file)
+    saved = json.loads((other.save_pretrained(tmp_path / "model") / CONFIG).read_text())
+    assert saved["config"]["settings"] == {"scores": kept}
 
 
 def test_the_card_and_the_configuration(run: Run, small: Dataset, tmp_path: Path) -> None:

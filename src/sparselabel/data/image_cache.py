@@ -1,0 +1,101 @@
+"""A bounded folder of images from elsewhere, so that a second epoch need not fetch them again.
+
+It is below SPARSELABEL_CACHE, XDG_CACHE_HOME or ~/.cache. SPARSELABEL_IMAGE_CACHE_GB says how large it may
+become (0: there is none). Several processes share it; the images that were read longest ago make room.
+"""
+
+import hashlib
+import math
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from sparselabel.data.decode import digest_of
+from sparselabel.errors import ConfigError
+
+GIGABYTES = "SPARSELABEL_IMAGE_CACHE_GB"
+ROOM = 10.0
+LEFT = 0.9  # of its room that is taken after others made room
+LOOK = 0.02  # of its room that a process writes before it looks at how much there is
+
+
+def cache_room() -> int:
+    """The bytes that the cache may take."""
+    text = os.environ.get(GIGABYTES, str(ROOM))
+    try:
+        room = float(text)
+    except ValueError:
+        room = math.nan
+    if not 0 <= room < math.inf:
+        problem = f"{GIGABYTES} must be a number of gigabytes from 0 on, not {text!r}"
+        raise ConfigError(
+            problem, f"set it to one, as {GIGABYTES}={ROOM:g}", "unset it", what=GIGABYTES, value=text
+        )
+    return int(room * 1e9)
+
+
+def image_cache_folder() -> Path:
+    """Where it is."""
+    given = os.environ.get("SPARSELABEL_CACHE")
+    if given:
+        return Path(given) / "images"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sparselabel" / "images"
+
+
+_written: dict[int, int] = {}
+"""Bytes that this process has written since it last looked."""
+
+
+def cached(key: str, digest: int | None, fetch: Callable[[], bytes]) -> bytes:
+    """What ``fetch`` gives, from the cache if it is there; content of another ``digest`` is fetched again."""
+    room = cache_room()
+    if not room:
+        return fetch()
+    name = hashlib.blake2b(key.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+    file = image_cache_folder() / name[:2] / name
+    with suppress(OSError):
+        content = file.read_bytes()
+        if digest is None or digest_of(content) == digest:
+            os.utime(file)
+            return content
+    content = fetch()
+    with suppress(OSError):  # a cache that cannot be written is none
+        _keep(file, content, room)
+    return content
+
+
+def _keep(file: Path, content: bytes, room: int) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
+    try:
+        partial.write_bytes(content)
+        partial.replace(file)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+    written = _written.get(os.getpid(), room) + len(content)  # the first one looks
+    if written < LOOK * room:
+        _written[os.getpid()] = written
+        return
+    _written[os.getpid()] = 0
+    make_room(room)
+
+
+def make_room(room: int) -> None:
+    """Delete the images that were read longest ago, until there is room for others."""
+    kept = []
+    for folder in image_cache_folder().iterdir():
+        for entry in os.scandir(folder):
+            with suppress(OSError):  # another process was first
+                found = entry.stat()
+                kept.append((found.st_mtime_ns, found.st_size, entry.path))
+    taken = sum(size for _, size, _ in kept)
+    if taken <= room:
+        return
+    for _, size, path in sorted(kept):
+        with suppress(OSError):
+            os.unlink(path)  # noqa: PTH108 - there may be millions
+        taken -= size
+        if taken <= LEFT * room:
+            return

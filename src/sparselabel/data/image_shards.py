@@ -1,0 +1,248 @@
+"""Images inside other files: WebDataset's tars, and Parquet tables with images' bytes or paths.
+
+Nothing is unpacked: a shard is read from its begin to its end, also at an address (``remote_files.py``).
+"""
+
+import tarfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from sparselabel.data.decode import SUFFIXES
+from sparselabel.data.remote_files import (
+    file_name,
+    look_ahead,
+    open_file,
+    read_bytes,
+    size_of_file,
+)
+from sparselabel.errors import ConfigError, DataError, listing, nearest, param
+
+TARS = (".tar", ".tar.gz", ".tgz")
+TABLES = (".parquet",)
+SHARDS = (*TARS, *TABLES)
+BLOCK = 512  # bytes: a tar's unit
+END = 2 * BLOCK  # zeros that a tar ends with
+COLUMNS = ("image", "images", "img", "jpg", "jpeg", "png", "webp", "image_bytes", "bytes", "content")
+PATHS = ("image", "path", "file", "filename", "file_name", "image_path", "url", "image_url")
+NAMES = ("__key__", "key", "file_name", "filename", "name", "path", "image_id", "id")
+LARGEST = 1 << 31  # bytes of an image: a compressed tar may claim terabytes
+ROWS = 64  # of a table, at a time in memory
+BRING_WHOLE = ("bring the whole file", "leave it out")
+
+
+class ShardImage(NamedTuple):
+    """An image that is in no file of its own, or at an address.
+
+    ``name`` is what results call it; ``content`` its bytes, or ``problem`` why there are none. Batches do not
+    go over from one ``group`` to another, so that parts of a job have the batches that the whole has.
+    """
+
+    name: str
+    content: bytes
+    group: str = ""
+    problem: str = ""
+
+
+class TableImages(NamedTuple):
+    """Where a table has its images: a column of bytes or of paths, one with names, rows of the row groups."""
+
+    column: str
+    kind: str
+    names: str | None
+    rows: tuple[int, ...]
+
+
+def is_shard(file: str) -> bool:
+    """Whether a file has images inside, by its name."""
+    return file_name(file).lower().endswith(SHARDS)
+
+
+def is_table(file: str) -> bool:
+    """Whether a shard is a table, by its name."""
+    return file_name(file).lower().endswith(TABLES)
+
+
+def check_shard(file: str, column: str | None = None) -> None:
+    """Raise if a shard is not there, not whole, or has no images: without reading it."""
+    if is_table(file):
+        table_images(file, column)
+    elif file_name(file).lower().endswith(".tar"):
+        _check_tar_end(file)
+    else:  # a compressed one shows its end when it is read
+        size_of_file(file)
+
+
+def shard_images(
+    file: str, column: str | None = None, groups: tuple[int, int] | None = None
+) -> Iterator[ShardImage]:
+    """The images of a shard in their order; of a table perhaps only those of some row groups."""
+    if is_table(file):
+        yield from _images_in_table(file, table_images(file, column), groups)
+    else:
+        yield from _images_in_tar(file)
+
+
+def _check_tar_end(file: str) -> None:
+    """Raise unless a tar ends as tars do: one that was cut short does not."""
+    size = size_of_file(file)
+    end = read_bytes(file, max(0, size - END), END)
+    if size < END or size % BLOCK or end.strip(b"\0"):
+        raise DataError(
+            f"{file} is cut short: it has {size:,} bytes and not the end of a tar", *BRING_WHOLE, what=file
+        )
+
+
+def is_member(name: str) -> bool:
+    """Whether a file in a tar is an image by its name; hidden ones are none."""
+    return name.lower().endswith(SUFFIXES) and not name.rpartition("/")[2].startswith(".")
+
+
+def _images_in_tar(file: str) -> Iterator[ShardImage]:
+    for name, _, content in read_members(file):
+        yield ShardImage(f"{file}/{name}", content, file)
+
+
+def read_members(file: str) -> Iterator[tuple[str, int, bytes]]:
+    """The images of a tar in their order: name, where it begins, and content."""
+    with open_file(file, in_order=True) as stream:
+        try:
+            with tarfile.open(fileobj=stream, mode="r|*", bufsize=1 << 20) as members:
+                while (member := members.next()) is not None:
+                    if member.isreg() and not member.issparse() and is_member(member.name):
+                        if member.size > LARGEST:
+                            problem = f"{file}: {member.name} has {member.size:,} bytes"
+                            raise DataError(problem, "no image is that large: leave it out", what=file)
+                        content = members.extractfile(member)
+                        yield member.name, member.offset_data, content.read() if content else b""
+                    members.members.clear()  # type: ignore[attr-defined]  # else it keeps all of them
+        except (tarfile.TarError, EOFError, zlib.error) as error:
+            problem = f"{file} is cut short or no tar ({error})"
+            raise DataError(problem, *BRING_WHOLE, what=file) from error
+
+
+def table_images(file: str, column: str | None = None) -> TableImages:
+    """Where a table has its images; ``column`` says it, else the usual names are looked for."""
+    with _open_table(file) as table:
+        kinds = {field.name: _kind(field.type) for field in table.schema_arrow}
+        plain = {name.lower(): name for name in kinds}
+        rows = tuple(table.metadata.row_group(group).num_rows for group in range(table.num_row_groups))
+    if column is None:
+        there = {name: kinds[plain[name]] for name in (*COLUMNS, *PATHS) if name in plain}
+        usual = [plain[name] for name in COLUMNS if there.get(name) in (BYTES, STRUCT)]
+        usual += [plain[name] for name in PATHS if there.get(name) == TEXT]
+        if not usual:
+            raise DataError(
+                f"{file} has no column of images that goes by a usual name (it has {listing(kinds)})",
+                f"say which it is ({param('column')})",
+                what=file,
+            )
+        column = usual[0]
+    elif column not in kinds:
+        raise DataError(
+            f"{file} has no column {column!r} ({nearest(column, kinds)})",
+            f"say which has the images ({param('column')})",
+            what=file,
+            where=column,
+        )
+    if kinds[column] not in (BYTES, STRUCT, TEXT):
+        raise DataError(
+            f"column {column!r} of {file} has neither bytes nor paths",
+            f"name another one ({param('column')})",
+            what=file,
+            where=column,
+        )
+    names = [plain[name] for name in NAMES if name in plain and plain[name] != column]
+    naming = [name for name in names if kinds[name] in (TEXT, NUMBER)]
+    return TableImages(column, kinds[column], naming[0] if naming else None, rows)
+
+
+BYTES, STRUCT, TEXT, NUMBER = "bytes", "struct", "text", "number"
+
+
+def _kind(kind: Any) -> str:
+    """What a column holds, as far as it matters here; "struct" is Hugging Face's of bytes and path."""
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return BYTES
+    if types.is_string(kind) or types.is_large_string(kind):
+        return TEXT
+    if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        return STRUCT
+    return NUMBER if types.is_integer(kind) else ""
+
+
+@contextmanager
+def _open_table(file: str) -> Iterator[Any]:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ConfigError(f"{file} needs pyarrow", "pip install 'sparselabel[parquet]'") from error
+    with open_file(file) as stream:
+        # With a buffer a row group is read page by page, and not at once.
+        yield parquet.ParquetFile(stream, buffer_size=1 << 20, pre_buffer=False)
+
+
+def _images_in_table(file: str, images: TableImages, groups: tuple[int, int] | None) -> Iterator[ShardImage]:
+    rows = _rows(file, images, groups or (0, len(images.rows)))
+    if images.kind == BYTES:
+        yield from (row for row in rows if isinstance(row, ShardImage))
+    else:
+        yield from look_ahead(rows, lambda row: row if isinstance(row, ShardImage) else read_image(*row))
+
+
+def _rows(file: str, images: TableImages, groups: tuple[int, int]) -> Iterator[ShardImage | tuple[str, str]]:
+    """The images of rows, or their paths, with the group."""
+    row = sum(images.rows[: groups[0]])
+    columns = [images.column] + ([images.names] if images.names else [])
+    with _open_table(file) as table:
+        for number in range(*groups):
+            group = f"{file}#{number}"
+            for batch in table.iter_batches(ROWS, row_groups=[number], columns=columns, use_threads=False):
+                values = batch.column(images.column).to_pylist()
+                names = batch.column(images.names).to_pylist() if images.names else [None] * len(values)
+                for value, name in zip(values, names, strict=True):
+                    yield _image_in_row(file, row, value, name, group)
+                    row += 1
+
+
+def rows_of_group(file: str, column: str, names: str | None, group: int) -> Iterator[tuple[Any, bytes]]:
+    """Names and images of a table's row group; no bytes where there is no image."""
+    with _open_table(file) as table:
+        columns = [column] + ([names] if names else [])
+        for batch in table.iter_batches(ROWS, row_groups=[group], columns=columns, use_threads=False):
+            values = batch.column(column).to_pylist()
+            shown = batch.column(names).to_pylist() if names else [None] * len(values)
+            for name, value in zip(shown, values, strict=True):
+                if isinstance(value, dict):  # Hugging Face's
+                    yield value.get("path") if name is None else name, value.get("bytes") or b""
+                else:
+                    yield name, value or b""
+
+
+def row_group(file: str, column: str, group: int) -> list[bytes]:
+    """All images of a row group."""
+    return [content for _, content in rows_of_group(file, column, None, group)]
+
+
+def _image_in_row(file: str, row: int, value: Any, name: Any, group: str) -> ShardImage | tuple[str, str]:
+    if isinstance(value, dict):
+        name = value.get("path") if name is None else name
+        value = value.get("bytes") or value.get("path")
+    if isinstance(value, str) and value:
+        return value, group
+    shown = f"{file}/{row if name is None else name}"
+    problem = "" if value else f"{file}, row {row:,}: there is no image"
+    return ShardImage(shown, value or b"", group, problem)
+
+
+def read_image(path: str, group: str = "") -> ShardImage:
+    """An image's bytes from a path or an address; what is wrong goes with it."""
+    try:
+        return ShardImage(path, read_bytes(path), group)
+    except DataError as error:
+        return ShardImage(path, b"", group, str(error))

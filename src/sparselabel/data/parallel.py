@@ -1,0 +1,99 @@
+"""The same work on many items, by processes of this machine or by a Ray cluster; results in order."""
+
+import multiprocessing
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sparselabel.config import CORES
+from sparselabel.errors import ResourceError, SparselabelError
+from sparselabel.ray_cluster import alive_nodes, connected, refuse_unfit_nodes
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+WAITING = 4  # items for each process, so that none waits for the slowest
+
+
+def in_parallel(
+    work: Callable[[Item], Result],
+    items: Iterable[Item],
+    cluster: str | None = None,
+    seen: Sequence[Path] = (),
+) -> Iterator[Result]:
+    """``work``, a function of a module, done for each item.
+
+    With ``cluster``, Ray's address, by its nodes, which must see the files ``seen`` as this machine does.
+    """
+    if cluster is not None:
+        yield from _on_ray(work, items, cluster, seen)
+        return
+    processes = CORES
+    ahead = iter(items)
+    first = [*islice(ahead, 2)]
+    if len(first) < 2:  # nothing to share
+        yield from map(work, first)
+        return
+    pool: Executor
+    if sys.platform == "linux":  # elsewhere processes would run the user's program again
+        pool = ProcessPoolExecutor(processes, multiprocessing.get_context("fork"))
+    else:
+        pool = ThreadPoolExecutor(processes)
+    with pool:
+        waiting = deque(pool.submit(work, item) for item in first)
+        try:
+            for item in ahead:
+                waiting.append(pool.submit(work, item))
+                if len(waiting) >= WAITING * processes:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        except BrokenProcessPool as error:
+            raise ResourceError(
+                "a process was killed while it read images, by the system if memory ran out",
+                "free memory and begin again",
+            ) from error
+        finally:
+            for left in waiting:
+                left.cancel()
+
+
+def _on_ray(
+    work: Callable[[Item], Result], items: Iterable[Item], cluster: str, seen: Sequence[Path]
+) -> Iterator[Result]:
+    with connected(cluster) as ray:
+        nodes = alive_nodes(ray)
+        refuse_unfit_nodes(ray, nodes, seen)
+        folder = str(Path.cwd())
+
+        def there(item: Item) -> Any:
+            with suppress(OSError):  # a node may lack it, where all images have addresses
+                os.chdir(folder)
+            try:
+                return work(item)
+            except SparselabelError as error:  # Ray would hide it in one of its own
+                return error
+
+        task = ray.remote(there)
+        waiting: deque[Any] = deque()
+        most = WAITING * max(1, sum(node.cores for node in nodes))
+
+        def oldest() -> Result:
+            result: Result | SparselabelError = ray.get(waiting.popleft())
+            if isinstance(result, SparselabelError):
+                raise result
+            return result
+
+        for item in items:
+            waiting.append(task.remote(item))
+            if len(waiting) >= most:
+                yield oldest()
+        while waiting:
+            yield oldest()

@@ -1,0 +1,81 @@
+"""Another model's scores of the training images: from a file, or of the classes' names (``text:MODEL``).
+
+A run keeps its own copy, and goes on with it.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from sparselabel.data.dataset import Dataset
+from sparselabel.data.external_scores import read_scores
+from sparselabel.file_formats import read_array
+from sparselabel.files import atomic_write
+from sparselabel.losses.base import ComposedLoss
+from sparselabel.losses.score_prior import ScorePrior
+from sparselabel.models.zero_shot import PROMPT, zero_shot_scores
+from sparselabel.run import Run
+from sparselabel.training.logger import Log
+from sparselabel.training.resolve import scores_file, text_model
+
+if TYPE_CHECKING:
+    from sparselabel.training.phase_loaders import PhaseLoaders
+
+Scores = npt.NDArray[np.float32]
+
+
+def scores_of_run(loaders: "PhaseLoaders", run: Run, goes_on: bool) -> Scores | None:
+    """(N, L) The scores that a run was begun with, else those that its configuration asks for."""
+    model, file = text_model(loaders.config), scores_file(loaders.config)
+    if model is None and file is None:
+        return None
+    if goes_on and run.given_scores_file.is_file():
+        return _mapped(run.given_scores_file, loaders.data)
+    if file is not None:
+        train = loaders.data.train
+        return read_scores(file, train.observed, train.paths)
+    return _of_text(loaders, str(model))
+
+
+def keep_given_scores(run: Run, scores: Scores | None) -> None:
+    """Put a copy into the run, if there are some."""
+    if scores is not None and not run.given_scores_file.exists():
+        with atomic_write(run.given_scores_file) as partial, partial.open("wb") as stream:
+            np.save(stream, scores, allow_pickle=False)
+
+
+def say_of_scores(method: ComposedLoss, log: Log) -> None:
+    """Log how good the scores are that a method has."""
+    for part in method.parts():
+        if isinstance(part, ScorePrior):
+            log.say(f"scores: {part.summary}")
+
+
+def _of_text(loaders: "PhaseLoaders", name: str) -> Scores:
+    """Scores of the classes' names, computed once and kept beside the data."""
+    data, fabric = loaders.data, loaders.fabric
+    key = (
+        json.dumps([name, PROMPT, *data.classes]).encode()
+        + np.ascontiguousarray(data.train.digests).tobytes()
+    )
+    file = data.features_folder / f"text-{hashlib.blake2b(key, digest_size=10).hexdigest()}.npy"
+    if fabric.is_global_zero and not file.is_file():
+        with loaders.log.bar(len(data.train), f"scores of text:{name}") as bar:
+            scores = zero_shot_scores(
+                name, data.train, data.classes, fabric.device, loaders.machine.workers, bar.advance
+            )
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(file) as partial, partial.open("wb") as stream:
+            np.save(stream, scores, allow_pickle=False)
+    fabric.barrier()
+    return _mapped(file, data)
+
+
+def _mapped(file: Path, data: Dataset) -> Scores:
+    layout = f"f {len(data.train)} {len(data.classes)}"
+    scores: Scores = read_array(file, layout, "remove it, and begin the run anew", mapped=True)
+    return scores
