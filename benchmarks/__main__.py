@@ -1,6 +1,7 @@
-"""All benchmarks, one after the other: `make bench`. Ratios in one run; a target is a target, not a test."""
+"""Benchmarks, one after the other: `make bench`, or `python -m benchmarks NAME ...`. A target is no test."""
 
 import importlib
+import sys
 
 from benchmarks.common import show
 
@@ -8,5 +9,5 @@ NAMES = (
     *("frozen", "tuning", "startup", "role", "ranking", "heatmaps", "patches"),
     *("coco", "report", "location", "estimator", "side_by_side"),
 )
-for name in NAMES:
+for name in sys.argv[1:] or NAMES:
     show(name, importlib.import_module(f"benchmarks.{name}").main())
