@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,17 +71,21 @@ def test_a_run_leaves_what_it_promises(small: Dataset, tmp_path: Path) -> None:
 def test_frozen_training_equals_training_the_head_on_whole_images(small: Dataset, tmp_path: Path) -> None:
     from sparselabel.config import Views
 
+    # A copy: other tests keep features beside the shared data.
+    data = Dataset.open(
+        shutil.copytree(small.folder, tmp_path / "data", ignore=shutil.ignore_patterns("features"))
+    )
     alone: dict[str, Any] = {
         "head": replace(tiny().head, raw_features=True),
         "finetune": FinetunePhase(epochs=0),
         "views": Views(size=32, smallest_crop=1.0, flip=0.0),
     }
-    stored = train_run(small, tiny(frozen=True, **alone), tmp_path / "stored", HERE, QUIET)
-    fresh = train_run(small, tiny(**alone), tmp_path / "fresh", HERE, QUIET)
+    stored = train_run(data, tiny(frozen=True, **alone), tmp_path / "stored", HERE, QUIET)
+    fresh = train_run(data, tiny(**alone), tmp_path / "fresh", HERE, QUIET)
     a, b = lines(tmp_path / "stored"), lines(tmp_path / "fresh")
     assert [r["losses"]["labels"] for r in a] == pytest.approx([r["losses"]["labels"] for r in b], abs=1e-5)
     assert stored["test"]["value"] == pytest.approx(fresh["test"]["value"], abs=1e-3)
-    stored_splits = {file.name.split("-")[0] for file in (small.folder / "features").glob("*.npy")}
+    stored_splits = {file.name.split("-")[0] for file in (data.folder / "features").glob("*.npy")}
     assert stored_splits == {"train", "val", "test"}
     assert "maps" not in np.load(tmp_path / "stored" / "watched" / "0001.npz")
 
