@@ -94,7 +94,9 @@ def test_the_whole_way(command: Command, archive: Path, person: Any) -> None:
     for image, labels in tags.items():
         keywords = [element.text for element in ElementTree.parse(f"{image}.xmp").iter(LI)]
         assert keywords == labels
-        assert all((archive / "sorted" / label / image).resolve() == (archive / image) for label in labels)
+        assert all(
+            (archive / "sorted" / label / Path(image).name).resolve() == (archive / image) for label in labels
+        )
     tasks = json.loads(Path("tasks.json").read_text())
     assert tasks[0]["data"] == {"image": "/data/local-files/?d=0.png"}
     assert tasks[0]["predictions"][0]["result"][0]["value"]["choices"] == tags["more/0.png"]

@@ -148,7 +148,7 @@ def predict(
         "maps": None if maps is None else str(maps),
     }
     more = _more_files(
-        whole, sort_into, predictor, run, write_xmp=write_xmp, links=links, force=force or resume
+        whole, sort_into, images, predictor, run, write_xmp=write_xmp, links=links, force=force or resume
     )
     output = Output(out, predictor.classes, about, all_scores=all_scores, resume=resume)
     try:
@@ -273,6 +273,7 @@ def _check_more(
 def _more_files(
     whole: dict[str, Path | None],
     sort_into: Path | None,
+    images: Sequence[str],
     predictor: "Predictor",
     run: Path,
     *,
@@ -281,6 +282,7 @@ def _more_files(
     force: bool,
 ) -> "list[PredictionFile]":
     """What predictions are written to beside the table."""
+    from sparselabel.data.image_paths import common_folder
     from sparselabel.inference.prediction_files import (
         FiftyOneFile,
         LabelStudioFile,
@@ -296,7 +298,8 @@ def _more_files(
     if write_xmp:
         files.append(XmpSidecars())
     if sort_into is not None:
-        files.append(SortedImages(sort_into, predictor.classes, links=links, force=force))
+        base = common_folder(images)
+        files.append(SortedImages(sort_into, predictor.classes, links=links, force=force, base=base))
     if whole["fiftyone"] is not None:
         files.append(FiftyOneFile(whole["fiftyone"], predictor.classes))
     if whole["label_studio"] is not None:
@@ -315,12 +318,13 @@ def _write(
     more: "Sequence[PredictionFile]",
 ) -> dict[str, int]:
     """Predict and write all; how many images, labels and images that cannot be read there were."""
-    from sparselabel.data.image_paths import count_images, image_paths, other_files
+    from sparselabel.data.image_paths import common_folder, count_images, image_paths, other_files
     from sparselabel.data.image_paths import images as images_at
     from sparselabel.inference.writer import NAMED, MapFolder
 
     console = status_console()
-    folder = None if maps is None else MapFolder(maps, predictor.classes, predictor.view)
+    base = common_folder(words)
+    folder = None if maps is None else MapFolder(maps, predictor.classes, predictor.view, base)
     seen = {"images": 0, "labels": 0, "broken": 0, "before": output.done}
     left = output.skip(images_at(image_paths(words), column))
     with progress_bar(console, count_images(words), "predicting") as bar:
