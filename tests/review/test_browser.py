@@ -425,7 +425,14 @@ class MadeUpTraining:
         self.asked += 1
         if self.asked < 4:
             return about | {"state": "running"}
-        change = {"trusted_before": 1, "trusted_after": 3, "classes": 3, "split": "test", "before": 0.5}
+        change = {
+            "trusted_before": 1,
+            "trusted_after": 3,
+            "classes": 3,
+            "split": "test",
+            "before": 0.5,
+            "complete": False,
+        }
         return about | {"state": "done", "change": change | {"after": 0.625, "low": 0.1, "high": 0.2}}
 
 
@@ -452,8 +459,9 @@ def test_finish_and_train(browser: Any, data: Dataset, tmp_path: Path) -> None:
         window.sees(training="Training runs/<i>second</i>: epoch 1 of at most 2.")
         window.sees(training="The new run is in runs/<i>second</i>.")
         window.sees(
-            change="on the test images: 50.0 before, 62.5 now. Thresholds that can be trusted: 1 of 3"
+            change="on the test images: 50.0 before, 62.5 now. Labels that nobody gave count as wrong there"
         )
+        window.sees(change="Thresholds that can be trusted: 1 of 3 before, 3 now.")
         assert window.page.evaluate("document.documentElement.scrollWidth") == 390
         assert window.said == []
 

@@ -3,12 +3,13 @@
 import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from sparselabel.cli.arguments import AS_FLAGS
+from sparselabel.cli.arguments import AS_FLAGS, FLAGS
 from sparselabel.config import Engine, ShardFormat
 from sparselabel.errors import ConfigError, DataError, RunError, counted, listing, param, spell
 from sparselabel.progress import progress_bar, status_console
@@ -108,9 +109,7 @@ def predict(
 
     if batch < 1:
         raise ConfigError(f"{param('batch')} must be at least 1 image, not {batch}", what="batch")
-    for word in images:
-        if word.startswith("--"):
-            raise ConfigError(f"there is no flag {word}", "`sparselabel predict --help` names all", what=word)
+    _refuse_flags(images)
     whole = {"gallery": gallery, "fiftyone": fiftyone, "label_studio": label_studio}
     more_asked = {"maps": maps, "write_xmp": write_xmp or None, "sort_into": sort_into, **whole}
     beside = [name for name, given in more_asked.items() if given is not None]
@@ -170,6 +169,16 @@ def predict(
     for file in more:
         status_console().print(file.finish())
     _summary(run, predictor, seen, out, precision, rely=threshold is None)
+
+
+def _refuse_flags(words: Sequence[str]) -> None:
+    """Raise if a word is a mistyped flag, and no image."""
+    for word in words:
+        if word.startswith("--"):
+            near = get_close_matches(word.partition("=")[0], FLAGS, n=1)
+            remedies = [f"give {near[0]}"] if near else []
+            remedies.append("look them up (`sparselabel predict --help`)")
+            raise ConfigError(f"there is no flag {word}", *remedies, what=word)
 
 
 def _refuse_inside(images: Sequence[str], name: str, folder: Path) -> None:
@@ -346,7 +355,8 @@ def _write(
     output.finish()
     if others := other_files(words):
         kinds = [f"{number:,} {suffix}" for suffix, number in others.most_common()]
-        console.print(f"skipped: {counted(others.total(), 'file')} that are no images ({listing(kinds)})")
+        what = "that is no image" if others.total() == 1 else "that are no images"
+        console.print(f"skipped: {counted(others.total(), 'file')} {what} ({listing(kinds)})")
     if not output.done:
         _refuse_all_broken(seen["images"], seen["broken"])
     return seen

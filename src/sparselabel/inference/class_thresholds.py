@@ -251,24 +251,21 @@ def choose(run: Run, data: Dataset, split: PreparedSplit, scores: ScoreMatrix) -
     kind = "complete" if basis == "complete" else "sparse"
     between = None
     if expected is not None and expected.interval is not None and basis == expected.source:
-        ends = []
+        values = [_together(logits, calibration, calibration, thresholds)]
         for factor in expected.interval:
             source = expected.times(factor)
             other = estimate_prevalence(logits, labels, data.train.observed.counts(), source, answered)
             line = calibrate(logits, labels, other.shares, other.annotating, answered)
-            ends.append(_together(logits, line, calibration, thresholds))
-        between = Between(
-            labels_per_image=[one[0] for one in ends],
-            precision=[one[1] for one in ends],
-            recall=sorted(one[2] for one in ends),
-        )
+            values.append(_together(logits, line, calibration, thresholds))
+        shown, right, found = ([min(each), max(each)] for each in zip(*values, strict=True))
+        between = Between(labels_per_image=shown, precision=right, recall=found)
     return ClassThresholds(tuple(chosen), calibration, kind, len(labels), basis, len(split), between)
 
 
 def _together(
     logits: Floats, line: Calibration, chosen: Calibration, thresholds: Floats
 ) -> tuple[float, float, float]:
-    """Labels per image, precision and recall of all classes if ``line`` is right, and not the ``chosen`` one."""
+    """Labels per image, precision and recall of all classes if ``line`` is right, not the ``chosen`` one."""
     shows, suggested, hits = 0.0, 0, 0.0
     for classes in class_blocks(*logits.shape):
         chance = line.of_classes(classes)(logits[:, classes])

@@ -124,7 +124,7 @@ def _f1(precision: float, recall: float) -> float:
 
 
 def of_ten(share: float, between: Sequence[float] = ()) -> str:
-    """A share as people say it: about 7 of 10, or 3 of 4 where that is nearer; 6 to 9 of 10 if it is a range."""
+    """A share as people say it: about 7 of 10, or 3 of 4 where that is nearer; a range as 6 to 9 of 10."""
     ends = [round(10 * end) for end in between]
     if len({*ends}) > 1:
         return f"{ends[0]} to {ends[1]} of 10"

@@ -92,7 +92,7 @@ def _is_ours(sidecar: Path) -> bool:
 
 
 class SortedImages:
-    """Copies images into DIR/CLASS/ for each of their labels, or links them, by their paths below ``base``."""
+    """Copies or links images into DIR/CLASS/ for each of their labels, by their paths below ``base``."""
 
     def __init__(
         self, folder: Path, classes: Sequence[str], *, links: bool, force: bool, base: str = ""

@@ -132,6 +132,7 @@ def difference(run: Run, other: Run) -> dict[str, Any]:
             # The labels of validation are those of the second run: it knows the answers about them.
             found = paired_bootstrap(first.array, second.array, second.positive, DRAWS)
             change |= {"split": split, "before": found.first, "after": found.second}
+            change["complete"] = second.labels.complete
             change |= {"low": found.low, "high": found.high}
     return change
 

@@ -608,7 +608,8 @@ function showTraining(status) {
   $("training").textContent = `The new run is in ${status.run}.`;
   const names = { test: "test", val: "validation" };
   const map = change.split === undefined ? ""
-    : `Mean average precision on the ${names[change.split]} images: ${percent(change.before)} before, ${percent(change.after)} now${change.low <= 0 && change.high >= 0 ? " (the difference may be chance)" : ""}. `;
+    : `Mean average precision on the ${names[change.split]} images: ${percent(change.before)} before, ${percent(change.after)} now${change.low <= 0 && change.high >= 0 ? " (the difference may be chance)" : ""}. ${change.complete ? ""
+      : "Labels that nobody gave count as wrong there, so a model that finds more of them is not always higher. "}`;
   $("change").textContent = `${map}Thresholds that can be trusted: ${change.trusted_before} of ${change.classes} before, ${change.trusted_after} now.`;
 }
 
