@@ -66,7 +66,7 @@ _SPELLING: ContextVar[Spelling] = ContextVar("spelling", default=AS_PYTHON)
 
 @contextmanager
 def spelled(spelling: Spelling) -> Iterator[None]:
-    """Texts that are told on the way are spelled like this: a command's user has flags."""
+    """Within this context, ``spell`` and ``render`` spell like this: the command's user has flags."""
     token = _SPELLING.set(spelling)
     try:
         yield
@@ -75,7 +75,7 @@ def spelled(spelling: Spelling) -> Iterator[None]:
 
 
 def spell(text: str, spelling: Spelling | None = None) -> str:
-    """A text, its parameters and commands spelled for a user."""
+    """A text with its parameters and commands spelled for a user; by default as ``spelled`` has set it."""
     user = spelling or _SPELLING.get()
 
     def shown(found: re.Match[str]) -> str:
@@ -122,8 +122,9 @@ class _Message(Exception):  # noqa: N818 - warnings are such messages too
     def __str__(self) -> str:
         return self.render(AS_PYTHON)
 
-    def render(self, spelling: Spelling) -> str:
-        """The message, spelled for a user, without remedies whose parameters this user does not have."""
+    def render(self, spelling: Spelling | None = None) -> str:
+        """The message as ``spell`` writes it, without remedies whose parameters this user does not have."""
+        spelling = spelling or _SPELLING.get()
         remedies = [
             spell(text, spelling)
             for text in self.remedies

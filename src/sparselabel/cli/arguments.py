@@ -1,4 +1,4 @@
-"""What a command is given: a file or a recipe beside its flags, and whole numbers that are whole.
+"""Arguments of commands: settings from a file or a recipe beside the flags, and integers that are integers.
 
 Both are sources in cyclopts' sense: they see the arguments of the command that was asked for, before any of
 them is converted.
@@ -26,7 +26,7 @@ class FromFile:
     Parameters
     ----------
     config
-        TOML file with these settings, nested flags as tables; a flag beats the file.
+        TOML file with these settings, nested flags as tables. A flag overrides the file.
     """
 
     config: Path | None = None
@@ -39,7 +39,7 @@ class FromFileOrRecipe(FromFile):
     Parameters
     ----------
     recipe
-        The same from a published table's recipe (`sparselabel recipes` lists them).
+        Take these settings from a recipe of a published table (`sparselabel recipes` lists them).
     """
 
     recipe: str | None = None
@@ -47,7 +47,7 @@ class FromFileOrRecipe(FromFile):
 
 @dataclass(frozen=True)
 class TableColumns:
-    """How the table of labels is read, where that is not found.
+    """How to read the table of labels, where that cannot be detected.
 
     Parameters
     ----------
@@ -56,9 +56,9 @@ class TableColumns:
     label
         Column of --labels with the label; default: label, labels, class, tags or the like.
     separator
-        What separates several labels in one cell of --labels; default: found. '' means that nothing does.
+        What separates several labels in one cell of --labels; default: detected. '' means that nothing does.
     encoding
-        Of --labels, as cp1252 or utf-16; default: found.
+        Text encoding of --labels, such as cp1252 or utf-16; default: detected.
     """
 
     image: str | None = None
@@ -69,9 +69,9 @@ class TableColumns:
 
 FROM_FILE, FROM_FILE_OR_RECIPE, TABLE = FromFile(), FromFileOrRecipe(), TableColumns()
 TOLD_FLAGS: set[str] = set()
-"""The flags that the command at hand was told, by their long names."""
+"""The flags given to the current command, by their long names."""
 FLAGS: set[str] = set()
-"""All flags that the command at hand has."""
+"""All flags of the current command."""
 
 
 def told_by(given: FromFile) -> "FromRecipe | None":

@@ -8,7 +8,7 @@ from sparselabel.cli.terminal import plain_console
 def differ(run: Path, other: Path, /, *, split: str = "test", samples: int = 2000) -> None:
     """Compare two evaluated runs on the same images: difference of mAP and its 95 % interval.
 
-    The images are drawn anew with replacement many times, the same for both runs (a paired bootstrap).
+    The images are resampled with replacement many times, the same for both runs (a paired bootstrap).
 
     Example: `sparselabel differ runs/an runs/role --split test`
 
@@ -17,11 +17,11 @@ def differ(run: Path, other: Path, /, *, split: str = "test", samples: int = 200
     run
         Folder of an evaluated run.
     other
-        Folder of another one; the difference is its mAP minus that of the first.
+        Folder of another evaluated run; the difference is its mAP minus that of the first.
     split
         Which split of the data: test, val or train.
     samples
-        How often the images are drawn.
+        Number of bootstrap samples.
     """
     from sparselabel.errors import counted
     from sparselabel.inference.score_files import saved_pair

@@ -31,9 +31,10 @@ def export(
     out
         File to write: .onnx (needs the extra `export`), or .pt2, a program of torch.export.
     precision
-        Choose thresholds so that this share of each class's labels is right, as 0.9; default: for F1.
+        Choose thresholds so that this share of each class's labels is right, for example 0.9; by default
+        they maximize F1.
     threshold
-        One threshold of the calibrated score for all classes, as 0.5.
+        One threshold of the calibrated score for all classes, for example 0.5.
     force
         Replace the file.
     """

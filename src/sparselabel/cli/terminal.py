@@ -1,5 +1,6 @@
 """What commands share on the terminal."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -7,7 +8,15 @@ from rich.table import Table
 
 from sparselabel.progress import first_process, plain_console, printable, progress_bar, status_console
 
-__all__ = ["first_process", "fitting_tables", "names_first", "plain_console", "printable", "progress"]
+__all__ = [
+    "exit_if_failed",
+    "first_process",
+    "fitting_tables",
+    "names_first",
+    "plain_console",
+    "printable",
+    "progress",
+]
 
 
 def names_first(name: str, *others: str) -> Table:
@@ -61,3 +70,15 @@ def progress(total: int | None, what: str) -> Iterator[Callable[[int], None]]:
     """A progress bar with the time left, told how many more are done; a plain line without a terminal."""
     with progress_bar(status_console(), total, what) as bar:
         yield bar.advance
+
+
+def exit_if_failed(failed: int, runs: int) -> None:
+    """Exit with code 1 and say how to go on if runs failed; each error was printed when it happened."""
+    if not failed:
+        return
+    print(  # noqa: T201
+        f"sparselabel: error: {failed} of {runs} runs failed (see RUN.error.txt beside each): "
+        "mend the cause and give the same command again; finished runs are skipped",
+        file=sys.stderr,
+    )
+    sys.exit(1)

@@ -11,7 +11,6 @@ from cyclopts import Parameter
 from rich.table import Table
 
 from sparselabel.cli.arguments import (
-    AS_FLAGS,
     FROM_FILE_OR_RECIPE,
     TABLE,
     TOLD_FLAGS,
@@ -54,23 +53,24 @@ def train(
 
     Example: `sparselabel train photos --labels labels.csv`
 
-    For a folder of images network and schedule are chosen, as far as no flag tells them.
+    For a folder of images, the network and the schedule are chosen for you unless flags set them.
 
     Parameters
     ----------
     data
-        A folder of images, with --labels or in class folders; or what `sparselabel prepare` wrote.
+        A folder of images, with --labels or sorted into class folders; or what `sparselabel prepare` wrote.
     labels
         Table of the images' labels: columns image and label, or a column for each class (1, 0, empty).
     out
-        Folder of the run; default: runs/NAME of the data.
+        Folder of the run; default: runs/NAME, named after the data.
     answers
-        Files of `sparselabel review`, the last counts; settings not told are those of the run it is in.
+        Files of answers from `sparselabel review`; later files override earlier ones. Settings that are not
+        given are taken from the run that the last file lies in.
     cluster
         Address of a Ray cluster (`auto` for the one that this machine belongs to) to train on. Data and --out
         must be on a disk that all its nodes share. Needs the extra `cluster`.
     processes
-        Processes on the cluster; default: one for each GPU, or for each node where there is none.
+        Processes on the cluster; default: one per GPU, or one per node without GPUs.
     scores
         Another model's scores of the training images, as evidence for pu and en: a table by image and class
         (as for `sparselabel prepare --scores`), or text:MODEL, which scores the classes' names (open_clip).
@@ -149,13 +149,13 @@ def _tell_quality(result: dict[str, Any], data: "Dataset", out: Path) -> None:
     console.print(" ".join(quality.opening()))
     console.print(quality.rests_on)
     for sentence in trust_in(load_class_thresholds(Run(out)), out):
-        console.print(spell(sentence, AS_FLAGS))
+        console.print(spell(sentence))
 
 
 def _teller(handling: Handling) -> Callable[[str], None]:
     """Prints what is chosen, unless nobody wants to hear it."""
     console = plain_console()
-    return lambda text: None if handling.quiet else console.print(spell(text, AS_FLAGS))
+    return lambda text: None if handling.quiet else console.print(spell(text))
 
 
 def _open(data: Path, labels: Path | None) -> "Dataset":

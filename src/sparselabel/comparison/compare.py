@@ -2,8 +2,8 @@
 
 import html
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from sparselabel.comparison.result_tables import (
     Cell,
     Sheet,
     difference_columns,
+    draw_comparison,
     sheet_of,
     table_columns,
     write_by_labels,
@@ -80,7 +81,6 @@ def compare(
     recipe: str | FromRecipe | None = None,
     cluster: str | None = None,
     cluster_cores: int = 1,
-    display: Callable[[int], AbstractContextManager[RunsCallback]] | None = None,
     command: Sequence[str] = (),
     **settings: Any,
 ) -> "Comparison":
@@ -125,8 +125,6 @@ def compare(
         Address of a Ray cluster to send the runs to, with ``cluster_cores`` cores each.
     cluster_cores
         Cores of a run on the cluster.
-    display
-        Makes the callback that hears of the runs, given their number; by default it shows a progress bar.
     command
         What run.json says the runs were started by.
     **settings
@@ -165,7 +163,7 @@ def compare(
         head_alone, of_head, inside = first_stage(base, chosen, folder)
         heads = plan_runs(head_alone, named, numbers, inside, of_head, varied, draws, kinds)
     ray = None if cluster is None else Cluster(cluster, cluster_cores)
-    show = display or ((lambda total: nullcontext(NONE)) if handling.quiet else runs_display)
+    show = (lambda total: nullcontext(NONE)) if handling.quiet else runs_display
     prepared = open_prepared(Path(data)) if isinstance(data, str | Path) else data
     if prepared.temporary is not None:
         prepared = prepared.keep(Path(f"{out}-data"))
@@ -312,8 +310,6 @@ class Comparison:
 
     def figure(self) -> "Figure":
         """The test mAP of each method with its 95 % interval, and its runs as points."""
-        from sparselabel.comparison.comparison_figure import draw_comparison
-
         return draw_comparison(self.rows, self.varied)
 
     def sheet(self) -> Sheet:

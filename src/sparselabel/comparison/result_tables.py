@@ -1,16 +1,20 @@
-"""The tables of a comparison: CSV with all numbers; on the screen, in Markdown and in LaTeX the main ones."""
+"""The results of a comparison: CSV with all numbers; tables for screen, Markdown and LaTeX; a figure."""
 
 import csv
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sparselabel.comparison.planned_runs import RunKey
 from sparselabel.comparison.summary import BASELINE, MAP_LOC, ORACLE, Pair, Row
 from sparselabel.config import Recipe
 from sparselabel.files import atomic_write, write_text
 from sparselabel.progress import duration
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MEGABYTE = 1e6
 DIFFERENCE = ("difference", "low", "high")
@@ -291,3 +295,30 @@ def _short(name: str, others: Sequence[str]) -> str:
     """A setting without its table, where no other one ends alike."""
     end = name.rpartition(".")[2]
     return end if [other.rpartition(".")[2] for other in others].count(end) == 1 else name
+
+
+def draw_comparison(rows: Sequence[Row], varied: str | None = None) -> "Figure":
+    """A line for each tested row, the first on top: a point for each run, their mean and its interval."""
+    from sparselabel.report.figures.style import COLORS, GRAY, inline_figure, style
+
+    tested = [row for row in rows if row.test]
+    with style():
+        figure = inline_figure(5.2, 0.9 + 0.32 * max(1, len(tested)))
+        axes = figure.subplots()
+        for line, row in enumerate(tested):
+            runs = [100 * value for value in row.test.values()]
+            axes.plot(runs, [line] * len(runs), "o", color=GRAY, alpha=0.5, markersize=3)
+            axes.plot(100 * row.mean, line, "D", color=COLORS[0])
+            if row.interval is not None:
+                axes.hlines(line, 100 * row.interval.low, 100 * row.interval.high, color=COLORS[0])
+        names = [_row_name(row, varied) for row in tested]
+        axes.set_yticks(range(len(tested)), names)
+        axes.invert_yaxis()
+        name = next((row.names["test"] for row in tested if "test" in row.names), "mAP")
+        axes.set_xlabel(f"test {name}, %")
+    return figure
+
+
+def _row_name(row: Row, varied: str | None) -> str:
+    value = f"{varied} {row.value}" if row.value else ""
+    return ", ".join(word for word in (row.method, value, row.annotation) if word)

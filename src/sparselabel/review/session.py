@@ -2,7 +2,8 @@
 
 import math
 import threading
-from collections.abc import Container, Iterable
+import time
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,8 +15,47 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.review.answer_log import AnswerFile
-from sparselabel.review.leases import Leases
 from sparselabel.review.question_order import Chance, Passed, Pool, known_positives
+
+Entry = tuple[int, int]
+LEASE_SECONDS = 600.0
+"""How long questions are kept for somebody who asks and answers no more."""
+
+
+class Leases:
+    """Questions (row, class) by the page that has them; free again when it lets go, or is silent too long."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._entries_of: dict[str, set[Entry]] = {}
+        self._until: dict[str, float] = {}
+
+    def of_others(self, page: str) -> set[Entry]:
+        """What other pages have."""
+        with self._lock:
+            now = self._clock()
+            for gone in [name for name, until in self._until.items() if until < now]:
+                self.release(gone)
+            return {entry for name, entries in self._entries_of.items() if name != page for entry in entries}
+
+    def hold(self, page: str, entries: Iterable[Entry]) -> None:
+        """Give these to a page, and no others that it had."""
+        with self._lock:
+            self._entries_of[page] = set(entries)
+            self.renew(page)
+
+    def renew(self, page: str) -> None:
+        """Somebody is still there."""
+        with self._lock:
+            if page in self._entries_of:
+                self._until[page] = self._clock() + LEASE_SECONDS
+
+    def release(self, page: str) -> None:
+        """Somebody has gone."""
+        with self._lock:
+            self._entries_of.pop(page, None)
+            self._until.pop(page, None)
 
 
 class ReviewSession:
@@ -48,7 +88,6 @@ class ReviewSession:
             )
 
 
-Entry = tuple[int, int]
 FEWEST, MOST = 64, 4096  # questions of a class that are kept ready, at first and at most
 AHEAD = 50  # questions of which the number of expected yeses is told
 FITTED = 2000  # latest answers that tell how scores are to be read
