@@ -1,4 +1,4 @@
-"""Checksums of what the library writes and reads again: a flipped byte is an error, not another result.
+"""Checksums of files that the library writes: a flipped byte raises an error instead of changing results.
 
 CRC-32, as these guard against accidents: it finds every burst of up to 32 bits, misses other damage once in
 four billion times, and is eight times faster than a cryptographic digest. Who can write a file on purpose can

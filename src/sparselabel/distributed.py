@@ -1,4 +1,4 @@
-"""Several processes: sums and top-k per class over all of them, and how a run joins them.
+"""Distributed training: sums and top-k per class over all processes, and how a run joins them.
 
 ``all_reduce_sum`` and ``all_gather`` are torch.distributed's, safe with one process and with DDP's gradients.
 ``topk_per_class`` finds the best rows of every class exactly, by a radix search over the bits of the scores:

@@ -1,4 +1,4 @@
-"""What this machine has for sparselabel, and what to do about what is missing.
+"""Check what this machine has for sparselabel, and suggest how to get what is missing.
 
 Nothing here reads or shows tokens: of addresses only the host is shown.
 """

@@ -1,4 +1,4 @@
-"""``SparseLabelClassifier``: scikit-learn's estimator, for features one already has and labels with unknowns.
+"""``SparseLabelClassifier``: an estimator in scikit-learn's style, for features and labels with unknowns.
 
     probe = SparseLabelClassifier().fit(X, Y)
     probe.predict_proba(X_new)

@@ -1,4 +1,4 @@
-"""Atomic writes, and whether a path can be written. What reads files is in ``file_formats.py``."""
+"""Atomic writes, and checks that a path can be written. ``file_formats.py`` reads files."""
 
 import errno
 import json

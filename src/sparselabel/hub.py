@@ -1,4 +1,4 @@
-"""A run in the layout of the Hugging Face hub: model.safetensors, config.json and a model card, README.md.
+"""A run in the Hugging Face hub's layout: model.safetensors, config.json, and a model card in README.md.
 
     run ──▶ save_pretrained ──▶ folder ──▶ (huggingface_hub uploads, downloads) ──▶ load_pretrained ──▶ run
 

@@ -1,4 +1,4 @@
-"""Progress bars on a terminal and in a notebook, a plain line elsewhere; durations in words."""
+"""Progress bars on a terminal and in a notebook, plain lines elsewhere; durations in words."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""A Ray cluster (the extra ``cluster``): joining it, what nodes have, and refusing those that cannot work.
+"""Join a Ray cluster (the extra ``cluster``), list its nodes, and refuse nodes that cannot work.
 
 Ray's protocol is unauthenticated and runs what it is sent: it is for networks that one trusts.
 """

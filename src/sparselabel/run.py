@@ -1,4 +1,4 @@
-"""A run as an object: its folder, its small files, its data and its model.
+"""``Run``: a run folder with its files, data and model as an object.
 
 A run with result.json is finished.
 """

@@ -1,4 +1,4 @@
-"""Values of files against the types they must have: dataclasses for configurations, TypedDicts for JSON.
+"""Check values from files against types: dataclasses for configurations, TypedDicts for JSON.
 
 A dataclass is made of a table, and an unknown key is an error that names the nearest. A TypedDict stays the
 dictionary it is, and may have keys of other versions.

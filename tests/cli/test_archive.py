@@ -1,4 +1,4 @@
-"""The whole way of somebody with a photo archive, on a few dozen drawn images."""
+"""The workflow for a photo archive, from start to end, on a few dozen drawn images."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Help, methods and what goes wrong."""
+"""Help, the list of methods, and errors."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Finished runs that nobody trained, on classes whose names must be escaped; and the tables of a page."""
+"""Fake finished runs with class names that must be escaped, and the tables of a page."""
 
 import json
 import warnings

@@ -1,4 +1,4 @@
-"""What is asked next, and what a review says of itself."""
+"""Next questions, and the progress that a review reports."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""The pages in docs/methods are those that the catalog makes."""
+"""The pages in docs/methods match the registry."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A step in parts has the gradients of the whole batch, for every method."""
+"""Micro-batches give the gradients of the whole batch, for every method."""
 
 from pathlib import Path
 from typing import Any

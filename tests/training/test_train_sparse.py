@@ -1,4 +1,4 @@
-"""A run on labels in compressed rows is the run on the same labels in arrays."""
+"""Training on compressed labels equals training on the same labels as arrays."""
 
 import json
 from pathlib import Path

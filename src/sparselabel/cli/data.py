@@ -1,4 +1,4 @@
-"""``sparselabel data``: what prepared data holds, and what may be wrong with it."""
+"""``sparselabel data``: the content of prepared data, and problems in it."""
 
 import json as json_format
 import sys

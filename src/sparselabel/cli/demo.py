@@ -1,4 +1,4 @@
-"""``sparselabel demo``: everything on the embedded data, in a few minutes."""
+"""``sparselabel demo``: all steps on the built-in data, in a few minutes."""
 
 import shutil
 import sys

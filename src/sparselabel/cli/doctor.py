@@ -1,4 +1,4 @@
-"""``sparselabel doctor``: what this machine has, and what to do about what is missing."""
+"""``sparselabel doctor``: what this machine has, and how to get what is missing."""
 
 import json as json_format
 import sys

@@ -1,4 +1,4 @@
-"""``sparselabel methods``: what methods there are."""
+"""``sparselabel methods``: the list of methods."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""``sparselabel predict``: labels for images, by a finished run."""
+"""``sparselabel predict``: predict labels of images with a finished run."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What commands share on the terminal."""
+"""Tables, progress bars and exits that several commands share."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence

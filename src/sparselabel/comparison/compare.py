@@ -1,4 +1,4 @@
-"""``sparselabel.compare``: train several methods on one data set; the table as an object."""
+"""``sparselabel.compare``: train several methods on one data set. ``Comparison``: the result."""
 
 import html
 import os

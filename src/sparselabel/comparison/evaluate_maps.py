@@ -1,4 +1,4 @@
-"""mAP-loc of many runs: their maps of a split's images, evaluated in as few passes as possible."""
+"""mAP-loc of many runs, evaluated in as few passes over the images as possible."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""What a comparison takes from a recipe, where nobody says otherwise, and how it differs from it."""
+"""What a comparison takes from a recipe unless arguments set it, and notes on how it differs from it."""
 
 import shlex
 from collections.abc import Sequence

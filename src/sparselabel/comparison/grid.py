@@ -1,4 +1,4 @@
-"""Settings of a configuration, named as their flags are, with several values: to vary, or to choose from."""
+"""Grids of settings, named as their flags are: values to vary, or to choose from."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass

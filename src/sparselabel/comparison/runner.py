@@ -1,4 +1,4 @@
-"""Train the runs of a comparison, side by side, one by one or on a cluster; a failure stops no other."""
+"""Train the runs of a comparison one by one, side by side or on a cluster. A failed run stops no other."""
 
 import os
 import traceback

@@ -1,4 +1,4 @@
-"""How far a comparison is: a bar over its runs on a terminal and in a notebook, plain lines elsewhere."""
+"""Progress of a comparison: a bar on a terminal and in a notebook, plain lines elsewhere."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What can be set for preparing data."""
+"""Settings for preparing data."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a recipe says beside its configuration: which published numbers it is there to repeat, and how."""
+"""The ``[recipe]`` table of a recipe: which published numbers it reproduces, and how."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,4 +1,4 @@
-"""What can be set for training, and how a Python function takes it as keywords."""
+"""Settings for training, and how a Python function takes them as keywords."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""What people answered about single labels: a CSV file that only grows, and how it adds to observed labels.
+"""Reviewers' answers about single labels: an append-only CSV file, and how answers change observed labels.
 
     image,label,value,time,reviewer
     a.jpg,cat,1,2026-03-01T09:12:44+00:00,ann      1 it is there, 0 it is not, ? nobody could tell

@@ -1,4 +1,4 @@
-"""What prepared data holds, counted in one pass over the labels, some rows at a time."""
+"""Statistics of prepared data, counted in one pass over the labels."""
 
 import hashlib
 from dataclasses import dataclass

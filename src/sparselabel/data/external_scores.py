@@ -1,4 +1,4 @@
-"""Scores of another model for images and classes: as they are, or made into labels where nothing is known.
+"""Another model's scores of images and classes: read them, and set unknown labels by them.
 
     wide                        long                     .npz
     image,cat,dog               image,label,score        images (N,), classes (L,), scores (N, L)

@@ -1,4 +1,4 @@
-"""Data sets of Python objects, read as a ``RawDataset``: arrays, torch datasets, Hugging Face datasets."""
+"""Read Python objects as a ``RawDataset``: arrays, torch datasets, Hugging Face datasets."""
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence

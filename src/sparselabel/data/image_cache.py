@@ -1,4 +1,4 @@
-"""A bounded folder of images from elsewhere, so that a second epoch need not fetch them again.
+"""A bounded folder of remote images, so that a second epoch need not fetch them again.
 
 It is below SPARSELABEL_CACHE, XDG_CACHE_HOME or ~/.cache. SPARSELABEL_IMAGE_CACHE_GB says how large it may
 become (0: there is none). Several processes share it; the images that were read longest ago make room.

@@ -1,4 +1,4 @@
-"""The images that words name: files, folders, patterns, lists, addresses, and shards with images inside.
+"""Find images by files, folders, patterns, lists, URLs, and shards that contain images.
 
 ``images`` gives them one by one; ``parts`` cuts the same into parts that can be done apart. Both give batches
 of the same images.

@@ -1,4 +1,4 @@
-"""Batches for training and evaluation: views of images, or features computed before.
+"""Batches for training and evaluation: views of images, or stored features.
 
 Both kinds of loader give ``Batch``es, so that the training loop need not know which one it has. Images are
 known by their row in the split, their index in the field's words.

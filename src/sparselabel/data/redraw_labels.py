@@ -1,4 +1,4 @@
-"""Other observed labels of prepared data whose full labels are known: another draw, or another kind.
+"""Redraw the observed labels of prepared data whose full labels are known: another seed, or another kind.
 
 Labels are hidden anew from the images that are trained on, by the preparation's own setting or another one,
 and any seed; so they are not those of ``prepare`` with that setting, which hides labels before it holds out

@@ -1,4 +1,4 @@
-"""Files by path or by address, as ``s3://bucket/a.jpg`` or ``https://host/a.jpg``, read through fsspec."""
+"""Read files by path or URL (``s3://bucket/a.jpg``, ``https://host/a.jpg``) through fsspec."""
 
 import glob
 import io

@@ -1,4 +1,4 @@
-"""Writing the splits of prepared data, and refusing to write over what is there."""
+"""Write the splits of prepared data, and refuse to overwrite what is there."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Images of prepared data that stay where they are: in tars, in Parquet tables or in an object store.
+"""Images of prepared data that stay in tars, Parquet tables or an object store.
 
 Nothing is unpacked or copied. A scan reads every shard once, as preparing reads every image: where each image
 begins, and its digest. Training then reads an image by its offset. What comes from an address goes through a

@@ -1,4 +1,4 @@
-"""K from answers: where labels, yes or no, answer random questions, the share of yes tells it.
+"""K from answers: if labels answer random yes-no questions, the share of yes gives K.
 
 Nobody says whether questions were random. Labels that were chosen by what is in the images show it in one
 of four ways, and any of them makes ``random_answers`` refuse: classes were asked about unevenly; all classes

@@ -1,4 +1,4 @@
-"""K from complete labels of some random images: counting."""
+"""K from complete labels of some random images, by counting."""
 
 from pathlib import Path
 

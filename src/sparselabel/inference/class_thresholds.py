@@ -1,4 +1,4 @@
-"""What a run's scores mean: calibration, thresholds and how far to rely on them, in RUN/thresholds.json."""
+"""Calibration and thresholds of a run, and how reliable they are, in RUN/thresholds.json."""
 
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path

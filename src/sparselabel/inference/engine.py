@@ -1,4 +1,4 @@
-"""What runs a network in evaluation on a CPU: OpenVINO, onnxruntime or PyTorch.
+"""Inference engines for a CPU: OpenVINO, onnxruntime or PyTorch.
 
 A network is converted for an engine once and kept in a cache by its weights and shape. Before an engine is
 used, it and PyTorch see the same images: where they differ, PyTorch goes on alone, and a warning says so.

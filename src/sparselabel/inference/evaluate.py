@@ -1,4 +1,4 @@
-"""Evaluation of finished runs on any split of their data, and of published networks."""
+"""Evaluate finished runs on any split of their data, and published networks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

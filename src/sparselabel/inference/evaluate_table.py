@@ -1,4 +1,4 @@
-"""Evaluation of a run on images and labels of one's own, which are in no prepared data."""
+"""Evaluate a run on your own table of images and labels, without preparing them."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How good a run is, in the words of somebody who has photos and labels, and what that rests on."""
+"""The quality of a run in sentences for somebody who has photos and labels, and what it rests on."""
 
 from dataclasses import dataclass
 from pathlib import Path

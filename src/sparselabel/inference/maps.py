@@ -1,4 +1,4 @@
-"""Where a run sees a few classes in a few images: RUN/maps-SPLIT.npz, for reports."""
+"""Heat maps of a few classes in a few images, in RUN/maps-SPLIT.npz, for reports."""
 
 import threading
 from collections import OrderedDict

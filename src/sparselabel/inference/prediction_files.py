@@ -1,4 +1,4 @@
-"""Predictions for other programs: XMP sidecars, files for FiftyOne and Label Studio, images sorted by label.
+"""Predictions for other programs: XMP sidecars, FiftyOne, Label Studio, images sorted into folders by label.
 
 Each takes one prediction after the other (``write``), and ``finish`` says what became of them. Images are
 never changed.

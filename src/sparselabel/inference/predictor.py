@@ -1,4 +1,4 @@
-"""A finished run as something that labels images."""
+"""``Predictor``: labels images with a finished run."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator

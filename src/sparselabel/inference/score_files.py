@@ -1,4 +1,4 @@
-"""Scores of a split as a run keeps them (RUN/scores-SPLIT.npz), beside the labels they are evaluated by."""
+"""Saved scores of a split (RUN/scores-SPLIT.npz), with the labels that they are evaluated by."""
 
 import hashlib
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""One way for images through a trained model: its weights, device and precision, and the scores of a split.
+"""``Scorer``: the one way to run images through a trained model, and the scores of a split.
 
 Validation in training, `evaluate`, `predict`, reviews and reports all score with a ``Scorer``, so a run says
 the same of an image wherever it is asked.

@@ -1,4 +1,4 @@
-"""Predictions as a file: CSV with a line per image, or JSON lines; complete or called .partial."""
+"""Write predictions as CSV or JSON lines; the file is called .partial until it is complete."""
 
 import csv
 import io

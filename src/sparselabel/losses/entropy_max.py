@@ -1,4 +1,4 @@
-"""Entropy maximization and asymmetric pseudo-labeling: the unknown label stays unknown.
+"""Entropy maximization and asymmetric pseudo-labeling: unknown labels stay unknown.
 
 Zhou et al., Acknowledging the Unknown for Multi-label Learning with Single Positive Labels (2022).
 """

@@ -1,4 +1,4 @@
-"""Expected positive regularization: the batch's number of predicted positives is pulled to K.
+"""Expected positive regularization: pull the batch's number of predicted positives to K.
 
 Cole et al. 2021, Multi-Label Learning from Single Positive Labels, §5.3.
 """

@@ -1,4 +1,4 @@
-"""Expected negatives: of every class, the images that most likely show it are left out (Verelst 2023 §3.3).
+"""Expected negatives: for every class, leave out the images that most likely show it (Verelst 2023 §3.3).
 
 Verelst et al. 2023, Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
 Annotations.

@@ -1,4 +1,4 @@
-"""The generalized robust loss: the unknown label between positive and negative, by the model's own score.
+"""Generalized robust loss: an unknown label lies between positive and negative, by the model's own score.
 
 Chen et al., Boosting Single Positive Multi-label Classification with Generalized Robust Loss (2024).
 """

@@ -1,4 +1,4 @@
-"""Heat maps: for every image and class, where in the image the model has seen the class (Verelst 2023 §3.5).
+"""Heat maps: where in each image the model has seen each class (Verelst 2023 §3.5).
 
     heat maps of an image  ── crop_maps of the view's geometry ──▶ the cells' targets     (before the step)
     heat maps of an image  ◀── uncrop_maps of the same geometry ── the cells' scores       (after the step)

@@ -1,4 +1,4 @@
-"""PatchCluster: pseudo labels for images that nobody has labeled (PatchML §3.3, eq. 4–5).
+"""PatchCluster: pseudo-labels for images without labels (PatchML §3.3, eq. 4–5).
 
 The prototype of a class is the mean feature of its labeled cells. An image without any label
 is taken to show the class if one of its cells is near the prototype, and not to show it if all are far; the

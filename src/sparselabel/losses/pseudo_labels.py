@@ -1,4 +1,4 @@
-"""Pseudo labels by a threshold: an unknown label whose score is high enough counts as positive.
+"""Pseudo-labels by a threshold: an unknown label with a high enough score counts as positive.
 
 pseudo takes running scores (Verelst et al. 2023, supplement, table B.1); splc the score of the step itself
 (Zhang et al. 2021, Simple and Robust Loss Design for Multi-Label Learning with Missing Labels).

@@ -1,4 +1,4 @@
-"""Positive-unlabeled learning: an unknown label is absent, or present and not observed.
+"""Positive-unlabeled learning: an unknown label is absent, or present but not annotated.
 
 Ours: the likelihood of the annotations. If an annotator labels a class that is there with the chance c, a
 label is observed with the chance c·f and unknown with 1 − c·f, where f is the model's score. c follows from

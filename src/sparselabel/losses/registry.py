@@ -1,4 +1,4 @@
-"""Methods by name, their settings, and what combines: METHOD[+ENTRY_LOSS][+UNLABELED][+CONSISTENCY].
+"""Methods by name, their settings, and how names combine: METHOD[+ENTRY_LOSS][+UNLABELED][+CONSISTENCY].
 
 A method is a function that makes a ``ComposedLoss``, registered under its name where it is written:
 

@@ -1,4 +1,4 @@
-"""ROLE's label estimates: a belief about every label of every training image, learned beside the classifier.
+"""ROLE: an estimate of every label of every training image, learned together with the classifier.
 
 Cole et al., "Multi-Label Learning from Single Positive Labels" (2021), §5.4 and §6.1. The beliefs are
 ỹ = σ(φ) with one logit φ per image and class, moved by an Adam of their own, in which old momentum moves an

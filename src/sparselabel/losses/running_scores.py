@@ -1,4 +1,4 @@
-"""What methods remember about every image from epoch to epoch."""
+"""Running scores: a moving average of the scores of every training image."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Scores of another model as soft evidence of what an unknown label is.
+"""Another model's scores as soft evidence for unknown labels.
 
 A score z, standardized by image and by class, speaks for or against a class by log P(z | there) / P(z | not).
 How much a score counts is estimated from the observed labels: z should rank observed positives above unknown

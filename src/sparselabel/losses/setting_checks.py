@@ -1,4 +1,4 @@
-"""What a method's settings may be: each check names the setting and returns it."""
+"""Checks of methods' settings: each names the setting in its error and returns the value."""
 
 import math
 from collections.abc import Sequence

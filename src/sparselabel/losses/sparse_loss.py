@@ -1,4 +1,4 @@
-"""``SparseLoss``: a method in a training loop of your own, used as PyTorch's losses are.
+"""``SparseLoss``: any method as a loss for your own PyTorch training loop.
 
     criterion = SparseLoss("en+scl", labels, expected_positives=2.9)
     for epoch in range(epochs):

@@ -1,4 +1,4 @@
-"""How well scores rank the images of a class: average precision, by the three rules of the field.
+"""Average precision of each class, and its mean, by the three definitions in use.
 
 All rules are a mean over the positives of a class, taken by falling score; they differ in the
 precision that a positive counts with. At the positive, ``i`` positives among the ``r`` images so

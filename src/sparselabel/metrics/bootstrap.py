@@ -1,4 +1,4 @@
-"""Whether one model is better than another, or the images just happened so: a paired bootstrap.
+"""Paired bootstrap: is one model better than another beyond chance?
 
 The images of a split are drawn anew with replacement, as many as there are, again and again; each time both
 models are measured on the same draw. How the difference of their mAP varies says how far the difference that

@@ -1,4 +1,4 @@
-"""Scores that can be read as probabilities: a line through the logits of each class, then the sigmoid.
+"""Calibration: a linear function of the logits of each class, so that scores can be read as probabilities.
 
 A class has its own slope and offset (Platt's scaling), fitted to validation with a prior around those that
 all classes share: few images move a class little. Isotonic regression needs hundreds of positives a class,

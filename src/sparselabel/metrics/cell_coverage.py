@@ -1,4 +1,4 @@
-"""Which share of every cell of a view things cover, from their boxes or from the runs of their masks.
+"""The share of every cell of a view that objects cover, from their boxes or from their masks' run lengths.
 
 Runs are never turned into pixels. A run is a few rectangles, one in each column of pixels it passes through;
 boxes are cut into rectangles that do not overlap. A rectangle is four corners with signs: what begins at a

@@ -1,4 +1,4 @@
-"""How many images are expected to show each class, and how its labels came about: for calibration.
+"""The expected number of images of each class, and how its labels were chosen: for calibration.
 
 Four situations, class by class:
 

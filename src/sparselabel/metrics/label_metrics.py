@@ -1,4 +1,4 @@
-"""All the numbers of an evaluation, as plain values for JSON."""
+"""All metrics of an evaluation, as plain values for JSON."""
 
 from dataclasses import asdict
 from typing import Any

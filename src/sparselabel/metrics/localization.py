@@ -1,4 +1,4 @@
-"""How well maps show where things are: mAP-loc (PatchML §4, eq. 6).
+"""mAP-loc: how well maps localize objects (PatchML §4, eq. 6).
 
 PatchML. A class's map is scaled to 0..1 within the image and cut at .6, .7, .8 and .9. What is left is
 right if at least half of it lies on things of the class (IoA-P, intersection over the area of the

@@ -1,4 +1,4 @@
-"""From which calibrated score on a class counts as there: for the highest F1, or for a precision.
+"""Choose thresholds for calibrated scores: for the highest F1, or for a given precision.
 
 Both are read off the calibrated scores of validation images, not off their labels: if scores are
 probabilities, the images at or above t contain sum(score) positives. On Pascal VOC that gave a higher macro

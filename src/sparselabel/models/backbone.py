@@ -1,4 +1,4 @@
-"""Any timm network, or CvT, as a backbone: uint8 views (B, 3, S, S) in, cell features (B, D, h, w) out.
+"""Backbones, from timm or CvT: uint8 views (B, 3, S, S) in, features of cells (B, D, h, w) out.
 
 The cells are the spatial grid of the last feature map: 7 × 7 for a ResNet at 224 pixels, 14 × 14 patches for
 a ViT-B/16.

@@ -1,4 +1,4 @@
-"""The classifier: a backbone and a head, which makes image logits and, on request, a map of cell logits.
+"""The classifier: a backbone and a head that returns logits per image and, on request, logits of cells.
 
 The image logit is the mean of the cell logits. As the layer is linear, pooling the features first gives the
 same image logits with less work (Verelst 2023 supplement J), so maps are computed only on request. A boosted

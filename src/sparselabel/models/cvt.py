@@ -1,4 +1,4 @@
-"""CvT-w24 as a backbone, which timm does not have (Wu et al. 2021, Query2Label): through transformers."""
+"""CvT-w24 as a backbone (Wu et al. 2021, Query2Label), from transformers because timm lacks it."""
 
 import re
 from functools import partial

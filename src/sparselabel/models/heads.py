@@ -1,4 +1,4 @@
-"""The heads by name: the values of ``classifier``."""
+"""Heads by name: the values of ``classifier``."""
 
 from sparselabel.config import Query
 from sparselabel.errors import ConfigError, nearest, param

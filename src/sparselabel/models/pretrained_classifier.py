@@ -1,4 +1,4 @@
-"""Pretrained classifiers with their own head, to evaluate and not to train: timm's, and Query2Label's."""
+"""Pretrained classifiers with their own heads, for evaluation only: timm's, and Query2Label's."""
 
 from pathlib import Path
 from typing import Any

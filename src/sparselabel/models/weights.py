@@ -1,4 +1,4 @@
-"""Weights from a file the user names: safetensors, or a torch file that is loaded without running it."""
+"""Load weights from a file: safetensors, or a torch file, which is loaded without running code."""
 
 import re
 import sys

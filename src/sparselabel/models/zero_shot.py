@@ -1,4 +1,4 @@
-"""Zero-shot scores: how well the names of classes describe an image, by a model of images and texts.
+"""Zero-shot scores: an image-text model scores images by the names of the classes.
 
 The library is open_clip. The model is NAME/WEIGHTS, as it lists them (ViT-B-32/laion2b_s34b_b79k), or one of
 the Hugging Face hub (hf-hub:timm/ViT-B-16-SigLIP). Its weights are downloaded.

@@ -1,4 +1,4 @@
-"""The budget of a plan: hours for the real images, seconds for those of the sample, and what is refused."""
+"""The budget of a plan: hours for the real images, seconds for the sample, and checks of both."""
 
 import math
 from collections.abc import Mapping, Sequence

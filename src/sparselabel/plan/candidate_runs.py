@@ -1,4 +1,4 @@
-"""The runs of a plan: kinds of annotation × fractions of the budget × draws, each with simulated labels."""
+"""The runs of a plan: kinds of annotation × fractions of the budget × draws, with simulated labels."""
 
 import hashlib
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The page of a plan: one HTML file that opens offline."""
+"""The result page of a plan: one HTML file that opens offline."""
 
 import shlex
 from collections.abc import Sequence

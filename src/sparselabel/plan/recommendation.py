@@ -1,4 +1,4 @@
-"""Which kind of annotation to buy, in plain words, and how sure that is.
+"""The recommendation of a plan: which kind of annotation to buy, and how sure that is.
 
 The same draw asks the same questions for every kind, so kinds are compared draw by draw: the mean of the
 differences, with Tukey's 95 % interval. It holds for all pairs of kinds at once: of equally good kinds one is

@@ -1,4 +1,4 @@
-"""Images of a report with what the runs see in them, and the labels that are likely missing."""
+"""Example images of a report with maps of the runs, and training labels that are likely missing."""
 
 import math
 from collections import Counter

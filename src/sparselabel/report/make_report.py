@@ -1,4 +1,4 @@
-"""A report from beginning to end: score what has not been scored, find examples, write the page."""
+"""Make a report from start to end: score what has not been scored, choose examples, write the page."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

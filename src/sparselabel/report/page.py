@@ -1,4 +1,4 @@
-"""The page itself: everything gathered, put into the template, written at once."""
+"""The report page: collect its content, fill the template, write the file."""
 
 import hashlib
 import shlex

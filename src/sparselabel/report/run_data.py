@@ -1,4 +1,4 @@
-"""The runs of a report: what training left of each, and whether they may stand side by side."""
+"""The runs of a report: load their results, and refuse runs that cannot be compared."""
 
 from collections.abc import Sequence
 from contextlib import suppress

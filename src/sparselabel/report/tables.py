@@ -1,4 +1,4 @@
-"""The tables of a report: runs, measures, classes; and charts of mAP by labels, by size and of scores."""
+"""Tables of a report (runs, metrics, classes), and charts of mAP by labels, by size and of scores."""
 
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The file of answers while it is written: every answer is on the disk before anybody is told so."""
+"""The answer file of a review: every answer is on disk before it is acknowledged."""
 
 import csv
 import os

@@ -1,4 +1,4 @@
-"""A review of whole images: random ones, of which every class is answered, to count positives in.
+"""A review that asks for every class of random images, to count positives.
 
 Counting expected positives (`sparselabel expect`) wants images chosen at random: those that a model suggests
 have more of some classes than others.

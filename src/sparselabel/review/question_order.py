@@ -1,4 +1,4 @@
-"""Which unknown labels to ask about first: a pure function of scores and what is known.
+"""The order of questions: a pure function of the scores and the known labels.
 
     useful     what a yes would bring, summed up so that classes with few known positives come first
     likely     the highest scores, whatever the class

@@ -1,4 +1,4 @@
-"""Training with the answers of a review, in a process of its own, and what it changed.
+"""Retrain with the answers of a review in a separate process, and compare the results.
 
 python -m sparselabel.review.retrain RUN DATA OUT ANSWERS [ANSWERS ...]
 """

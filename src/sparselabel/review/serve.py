@@ -1,4 +1,4 @@
-"""A review from beginning to end: score the images, serve the page, take answers until Ctrl-C."""
+"""Run a review: score the images, serve the page, take answers until Ctrl-C."""
 
 import getpass
 import webbrowser

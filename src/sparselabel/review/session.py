@@ -1,4 +1,4 @@
-"""A review: what is known, what was answered, what to ask next. The server's threads share one."""
+"""The state of a review: known labels, answers, and next questions. The server's threads share one."""
 
 import math
 import threading

@@ -1,4 +1,4 @@
-"""A review for thresholds: questions about validation images, over the scores of classes of poor trust."""
+"""A review for thresholds: it asks about validation images near the thresholds of unreliable classes."""
 
 from collections import Counter
 from typing import Any

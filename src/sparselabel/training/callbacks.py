@@ -1,4 +1,4 @@
-"""What Python adds to a run: callbacks, loggers, an optimizer and a scheduler of one's own."""
+"""Hooks of ``sparselabel.train``: callbacks, loggers, and your own optimizer and scheduler."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

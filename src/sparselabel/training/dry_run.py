@@ -1,4 +1,4 @@
-"""What a run would cost: everything up to a few real steps of each phase, measured; nothing is kept.
+"""Dry runs: measure a few real steps of each phase to forecast memory, disk and time; nothing is saved.
 
     checks of a run ─▶ model, loaders, memories ─▶ per phase: steps of its last epoch ─▶ one batch of scores
                     └▶ what is estimated before training: K from features, a prior by a run of its own

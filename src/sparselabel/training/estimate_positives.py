@@ -1,4 +1,4 @@
-"""Expected positives of prepared data, before training: given, counted, or estimated from features."""
+"""Expected positives of prepared data before training: given, counted, or estimated from features."""
 
 import time
 from contextlib import nullcontext, suppress

@@ -1,4 +1,4 @@
-"""Features of a frozen backbone, computed once and kept beside the data (Cole 2021's linear protocol).
+"""Stored features of a frozen backbone, computed once and saved with the data (Cole 2021's linear protocol).
 
 Pooled ones (N, D) in float32, or those of cells (N, D, h, w) in float16, for methods and heads that look at
 cells. A file is found by everything that decides its content: the images, the backbone and its weights, the

@@ -1,4 +1,4 @@
-"""What a run tells while it works: a progress bar or plain lines, JSON lines, and what later figures need."""
+"""Logs of a run: a progress bar or plain lines, JSON lines, and data for later figures."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""A step whose images go through the model a few at a time: gradients of the whole batch in less memory.
+"""Micro-batches: gradients of the whole batch in less memory.
 
     first pass, without gradients:  views ─ a few ─▶ outputs ─┐
     the method, on the whole batch:                           └─▶ losses ─▶ their gradients by the outputs

@@ -1,4 +1,4 @@
-"""The loaders of each phase: views of images, or features that were stored before training."""
+"""The loaders of each phase: views of images, or stored features."""
 
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""A phase made ready: what is trained, by which optimizer, at which learning rates, on which batches."""
+"""``Stage``: a phase with its module, optimizer, learning rates and batches."""
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""What a run will use, decided from its configuration and its data before anything slow begins.
+"""Resolve a configuration and data into what a run will use, before anything slow begins.
 
 (config, data) ──▶ method, settings, K, preset ──▶ Resolved, or an error that says what does not go together
 """

@@ -1,4 +1,4 @@
-"""The learning rate and momentum of every step: pure functions, so there is nothing to save or restore."""
+"""Learning rate and momentum of every step, as pure functions: there is nothing to save or restore."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Linear heads of several runs on the same stored features, trained side by side as one computation.
+"""Train the linear heads of several runs on the same stored features as one computation.
 
     rows (R, B) ─▶ features (R, B, D) ─▶ logits (R, B, L) ─▶ losses (R,) ─▶ gradients (R, L, D) ─▶ optimizer
 

@@ -1,4 +1,4 @@
-"""``sparselabel.train``: a run from Python, with everything that the command takes and more."""
+"""``sparselabel.train``: train a run from Python."""
 
 import copy
 import os

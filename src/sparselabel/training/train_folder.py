@@ -1,4 +1,4 @@
-"""A folder of images as it is: prepared, and trained on with what suits the labels and the machine."""
+"""Train on a plain folder of images: prepare it, and choose settings for its labels and the machine."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""A training run from beginning to end: check, train, evaluate the best epoch, write the result."""
+"""One training run: check, train, evaluate the best epoch, write the result."""
 
 import shutil
 import sys

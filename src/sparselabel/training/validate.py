@@ -1,4 +1,4 @@
-"""How good a model is on a split."""
+"""The validation metric of an epoch."""
 
 import warnings
 from typing import TYPE_CHECKING, Any

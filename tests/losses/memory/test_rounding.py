@@ -1,4 +1,4 @@
-"""Stochastic rounding: right in the mean, and from (seed, epoch, row) alone."""
+"""Stochastic rounding is unbiased and depends only on (seed, epoch, row)."""
 
 import torch
 

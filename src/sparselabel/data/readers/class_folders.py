@@ -1,4 +1,4 @@
-"""Class folders: an image's folder names what is known of it.
+"""Class folders: an image's folder names its labels.
 
 SOURCE/cat/1.jpg   SOURCE/dog/nested/2.png          or       SOURCE/train/cat/1.jpg   SOURCE/val/dog/2.png
 SOURCE/cat,dog/3.jpg   two labels                   SOURCE/not cat/4.jpg   SOURCE/-cat/4.jpg   a negative

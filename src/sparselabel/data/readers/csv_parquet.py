@@ -1,4 +1,4 @@
-"""A CSV, TSV, XLSX or Parquet file as a header and a stream of rows of text, each with its line number."""
+"""Read a CSV, TSV, XLSX or Parquet file as a header and a stream of numbered rows of text."""
 
 import codecs
 import csv

@@ -1,4 +1,4 @@
-"""The image files below a folder, and the ones that names mean which are not quite a file's."""
+"""Find image files in a folder, also by names that lack a suffix or a folder."""
 
 import os
 from collections import Counter

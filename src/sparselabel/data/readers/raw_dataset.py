@@ -1,4 +1,4 @@
-"""What every reader gives: images with their labels and spatial labels, by split. And what readers share."""
+"""``RawDataset``, the result of every reader: images with (spatial) labels, by split; and helpers."""
 
 import os
 import warnings

@@ -1,4 +1,4 @@
-"""Stochastic rounding to whole numbers, by random numbers that depend on (seed, epoch, row) alone.
+"""Stochastic rounding to integers, with random numbers that depend only on (seed, epoch, row).
 
 Averages kept in 8 bits stall when they are rounded to the nearest: a step smaller than half a level is lost.
 Rounded up with the chance of its fraction, a value is right in the mean. To draw a fresh number for every

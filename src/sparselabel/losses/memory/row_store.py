@@ -1,4 +1,4 @@
-"""Row stores: a line of numbers for every image of the training set, in RAM or in a file.
+"""Row stores: an array with one row per training image, in RAM or in a file.
 
 In a file every row has two slots, and a bit says which of them the last checkpoint has.
 

@@ -1,4 +1,4 @@
-"""What annotation budgets bring: mAP against the share of the full cost, for each kind (PatchML fig. 1c)."""
+"""mAP against the annotation budget, a curve for each kind of annotation (PatchML fig. 1c)."""
 
 import hashlib
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Good and failed localizations: a class's map beside where its things are (PatchML fig. 4 and 5).
+"""Good and failed localizations: maps of a class beside the outlines of its objects (PatchML fig. 4, 5).
 
 PatchML. Reads what `sparselabel evaluate` wrote: IoA-P of all maps (location-SPLIT.npz); and the maps of
 the chosen ones, which the command has made in between.

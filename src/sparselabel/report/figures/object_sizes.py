@@ -1,4 +1,4 @@
-"""How well small and large things are found, compared with a baseline (Verelst 2023 supplement fig. D.1)."""
+"""mAP by object size, compared with a baseline (Verelst 2023 supplement fig. D.1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How high an image's highest scores are: the 1st to the 4th, of every run (Verelst 2023 fig. 5a, F.1)."""
+"""Histograms of an image's 1st to 4th highest score, for each run (Verelst 2023 fig. 5a, F.1)."""
 
 from collections.abc import Sequence
 from pathlib import Path

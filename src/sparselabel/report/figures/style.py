@@ -1,4 +1,4 @@
-"""What all figures share: how they look, and how they and their numbers get to the disk.
+"""The style of all figures, and how figures and their numbers are saved.
 
 matplotlib is imported when a figure is drawn, not before: it takes half a second.
 """

@@ -1,4 +1,4 @@
-"""What a setting, or the number of labels, does to the mAP, from the tables of `sparselabel compare`.
+"""mAP against a setting, or against the number of labels, from the tables of ``sparselabel compare``.
 
 Draws Verelst 2023 fig. 5b (μ), 5c (K), B.1 (crops), E.1 (distance and weight), and Cole 2021's wrong k; from
 table-by-labels.csv Verelst 2023 fig. 5d; and from tables on more and more data Cole 2021 fig. 1.

@@ -1,4 +1,4 @@
-"""The images that a run followed (RUN/watched): their labels, scores and maps, epoch by epoch."""
+"""Images that a run watched (RUN/watched): their labels, scores and maps after each epoch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
