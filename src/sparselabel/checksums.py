@@ -55,6 +55,6 @@ def damaged(
     path: Path, *remedies: str, where: object = None, kind: type[SparselabelError] = RunError
 ) -> SparselabelError:
     """The error of a file whose bytes are not those that were written."""
-    place = "" if where is None else f", {where}"
-    problem = f"{path}{place} is damaged (its bytes are not those that were written)"
+    location = "" if where is None else f", {where}"
+    problem = f"{path}{location} is damaged (its bytes are not those that were written)"
     return kind(problem, *remedies, what=path, where=where)

@@ -51,7 +51,7 @@ def all_gather(values: Tensor) -> Tensor:
 
 
 def _backend_device(value: Tensor) -> torch.device:
-    """Where values must be to be exchanged: NCCL has the GPU only; memories and scores are on the CPU."""
+    """The device to exchange values on: NCCL needs the GPU, but row stores and scores are on the CPU."""
     return torch.device("cuda") if dist.get_backend() == "nccl" else value.device
 
 

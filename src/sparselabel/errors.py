@@ -78,8 +78,8 @@ def spell(text: str, spelling: Spelling | None = None) -> str:
     """A text with its parameters and commands spelled for a user; by default as ``spelled`` has set it."""
     user = spelling or _SPELLING.get()
 
-    def shown(found: re.Match[str]) -> str:
-        words, *given = found[1].split("\x1f")
+    def shown(match: re.Match[str]) -> str:
+        words, *given = match[1].split("\x1f")
         pairs = (one.partition("=") for one in given)
         return user.command(words, {name: value if equals else None for name, equals, value in pairs})
 
@@ -134,7 +134,7 @@ class _Message(Exception):  # noqa: N818 - warnings are such messages too
         return ": ".join([problem, ", or ".join(remedies)]) if remedies else problem
 
     def without_prefix(self, prefix: str) -> Self:
-        """The same, of parameters that are given without a prefix, as ``settings.``."""
+        """The same message with parameters that lack a prefix such as ``settings.``."""
         texts = [text.replace(f"\x02{prefix}", "\x02") for text in (self.problem, *self.remedies)]
         what = self.what.removeprefix(prefix) if isinstance(self.what, str) else self.what
         return type(self)(*texts, what=what, where=self.where, value=self.value, allowed=self.allowed)
@@ -186,7 +186,7 @@ def listing(items: Iterable[object], most: int = 10) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """How many there are of a thing: 1 image, 2,000 images, 3 classes."""
+    """A number with its noun: 1 image, 2,000 images, 3 classes."""
     plural = "es" if thing.endswith("s") else "s"
     return f"{number:,} {thing}{'' if number == 1 else plural}"
 

@@ -194,10 +194,10 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         positives_only = ~(labels == NEGATIVE).any(axis=0)
         labels[:, positives_only] = np.where(labels[:, positives_only] == UNKNOWN, NEGATIVE, POSITIVE)
         ap = precision_of_classes(logits, labels, "sklearn", drop_unknown=True)
-        found = mean_average_precision(ap, labels).mean_of_present
-        if found is None:
+        value = mean_average_precision(ap, labels).mean_of_present
+        if value is None:
             raise DataError("no label is positive: there is nothing to rank", what="y")
-        return found
+        return value
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -208,7 +208,7 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return tags
 
     def _checked(self) -> Needs:
-        """What the method needs; refuses it, and parameters that cannot be, before anything is trained."""
+        """The needs of the method; raises for methods and parameters that cannot work, before training."""
         settings = dict(self.settings or {})
         if not isinstance(self.method, str):
             raise ConfigError(f"a method is a name, not {self.method!r}", what="method", value=self.method)
@@ -434,7 +434,7 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.n_iter_ = epochs
 
     def _expected(self, observed: Labels) -> "float | npt.NDArray[np.float64] | None":
-        """What the method is told: a number for each class, where there is one and it takes them; else K."""
+        """The expected positives for the method: one number per class if given and supported, else K."""
         counts = self.class_counts_
         if counts is None or parse(self.method).base not in PER_CLASS:
             return self.expected_positives_

@@ -77,7 +77,7 @@ TEXT = "sparselabel.json"
 
 
 class Exported(nn.Module):
-    """What is exported: whole images in, calibrated scores, maps and decisions out."""
+    """The exported module: whole images in; calibrated scores, maps and decisions out."""
 
     slope: Tensor
     offset: Tensor

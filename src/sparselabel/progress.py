@@ -40,7 +40,7 @@ def plain_console(**settings: Any) -> "Console":
 
 
 def status_console(*, quiet: bool = False) -> "Console":
-    """Where progress and notes go: beside the results; in a notebook among them. Words are as given."""
+    """The console for progress and notes: stderr, or the output of a notebook. Text is printed as it is."""
     # On stderr, which is red in a notebook; there Rich would make a paragraph of every line.
     return plain_console(stderr=not in_notebook(), force_jupyter=False, quiet=quiet)
 

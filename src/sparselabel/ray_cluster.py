@@ -94,7 +94,7 @@ def alive_nodes(ray: Any) -> list[Node]:
 
 
 class Seen(NamedTuple):
-    """What a node has: versions of packages, and digests of files; None for what is not there."""
+    """What a node has: versions of packages and digests of files; None for missing ones."""
 
     versions: dict[str, str | None]
     files: dict[str, str | None]
@@ -115,7 +115,7 @@ def wants_gpu(nodes: Sequence[Node], accelerator: str) -> bool:
 
 
 def listed(nodes: Sequence[Node]) -> str:
-    """What nodes have, for an error message."""
+    """A text on what nodes have, for an error message."""
     return listing(f"{counted(node.cores, 'core')} and {counted(node.gpus, 'GPU')}" for node in nodes)
 
 
@@ -173,7 +173,7 @@ class NodeGoneError(Exception):
 def look_at(
     ray: Any, nodes: Sequence[Node], packages: list[str], paths: list[str]
 ) -> Iterator[tuple[Node, Seen | Exception]]:
-    """What the nodes have, found by a task on each; or why that is not known."""
+    """Find out by a task on each node what it has, or why that is unknown."""
     from ray.exceptions import GetTimeoutError, NodeDiedError, RayError, TaskUnschedulableError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

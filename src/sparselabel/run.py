@@ -45,7 +45,7 @@ class _File:
 
 
 class _SplitFile(_File):
-    """The same, a file a split: called with the split's name."""
+    """A file of the run for each split: called with the split's name."""
 
     def __get__(self, run: "Run", owner: object = None) -> Callable[[str], Path]:  # type: ignore[override]
         return lambda split: run.path / self.name.format(split)
@@ -84,7 +84,7 @@ class Metadata(TypedDict):
 
 
 class Measured(TypedDict):
-    """What result.json says of a split."""
+    """A split in result.json."""
 
     name: str
     value: float
@@ -110,7 +110,7 @@ class Mean(TypedDict):
 
 
 class MeanAveragePrecision(TypedDict):
-    """By how it is computed."""
+    """Mean average precision by definition."""
 
     sklearn: Mean
 
@@ -340,7 +340,7 @@ class Run:
             raise RunError(f"{file} cannot be read ({error.__cause__ or error})", *BRING_BACK) from error
 
     def metadata(self) -> dict[str, Any]:
-        """What run.json says: data, classes, versions, command."""
+        """The content of run.json: data, classes, versions, command."""
         return {**read_json(self._required(self.metadata_file), Metadata)}
 
     def _required(self, file: Path) -> Path:
@@ -371,7 +371,7 @@ class Run:
 
     @property
     def data_folder(self) -> Path:
-        """Where its prepared data is."""
+        """The folder of its prepared data."""
         if self.moved is None:
             return Path(self.metadata()["data"])
         return self.moved if isinstance(self.moved, Path) else self.moved.folder
@@ -458,7 +458,7 @@ class Run:
         threshold: float | None = None,
         workers: int | None = None,
     ) -> "list[Prediction]":
-        """What is in images: paths, addresses, PIL images, arrays or tensors, one or many, or a folder.
+        """Predict the labels of images: paths, URLs, PIL images, arrays or tensors, one or many, or a folder.
 
         Labels are chosen by the run's thresholds for F1, by those for a ``precision``, or by one
         ``threshold`` of the calibrated score for all classes.

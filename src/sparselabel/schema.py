@@ -148,13 +148,13 @@ def _list(hint: Any, value: Any, key: str, where: str) -> Any:
         raise _unfit(where, key, "a list ([...])", value)
     item, *others = get_args(hint)
     if get_origin(hint) is list:
-        return [checked(item, one, f"{key} {place}", where) for place, one in enumerate(value, start=1)]
+        return [checked(item, one, f"{key} {number}", where) for number, one in enumerate(value, start=1)]
     if others and others != [...]:
         kinds = (item, *others)
         if len(value) != len(kinds):
             raise _unfit(where, key, f"a list of {len(kinds)}", value)
         return tuple(checked(kind, one, key, where) for kind, one in zip(kinds, value, strict=True))
-    return tuple(checked(item, one, f"{key} {place}", where) for place, one in enumerate(value, start=1))
+    return tuple(checked(item, one, f"{key} {number}", where) for number, one in enumerate(value, start=1))
 
 
 def _table(hint: Any, value: Any, key: str, where: str) -> Any:

@@ -84,10 +84,10 @@ def train(
     if own:
         from sparselabel.training.train_folder import choose_for_folder
 
-        told = {flag.removeprefix("--").replace("-", "_") for flag in TOLD_FLAGS}
+        given_flags = {flag.removeprefix("--").replace("-", "_") for flag in TOLD_FLAGS}
         columns = without_none(asdict(table))
         chosen = choose_for_folder(
-            data, labels, out, config, told, machine, handling, _teller(handling), columns
+            data, labels, out, config, given_flags, machine, handling, _teller(handling), columns
         )
         prepared, config, backbone = chosen.data, chosen.config, chosen.backbone
     else:

@@ -37,7 +37,7 @@ class PlannedRun:
 
     @property
     def key(self) -> RunKey:
-        """What tells it from other runs of the same settings."""
+        """Its seeds, which distinguish runs with the same settings."""
         return self.seed if self.label_seed is None else (self.label_seed, self.seed)
 
     def __str__(self) -> str:

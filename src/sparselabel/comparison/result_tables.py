@@ -146,7 +146,7 @@ def names_chosen(rows: Sequence[Row]) -> list[str]:
 
 
 def name_of_measure(rows: Sequence[Row], split: str) -> str:
-    """What is measured on a split: mAP, or observed-label mAP where labels are not complete."""
+    """The metric of a split: mAP, or observed-label mAP if labels are incomplete."""
     return next((row.names[split] for row in rows if split in row.names), "mAP")
 
 

@@ -72,5 +72,5 @@ def runs_display(total: int) -> Iterator[RunsDisplay]:
 
 
 def last_line(error: str) -> str:
-    """What an error says in the end: all of a message, of a traceback its last line."""
+    """A message as it is, or the last line of a traceback."""
     return error.splitlines()[-1] if error.startswith("Traceback") else error

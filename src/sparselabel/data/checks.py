@@ -29,7 +29,7 @@ NOTABLE = 0.05  # and by so much of the class's positives
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that may be wrong: its name, description and remedy, and the images or classes it is in."""
+    """A possible problem: its name, description and remedy, and the affected images or classes."""
 
     name: str
     what: str
@@ -40,7 +40,7 @@ class Problem:
         return spell(f"{self.name}: {self.what} → {self.remedy}")
 
     def as_json(self) -> dict[str, Any]:
-        """As the command ``data`` prints it in JSON."""
+        """The problem as ``sparselabel data --json`` prints it."""
         return {"name": self.name, "what": self.what, "remedy": self.remedy, "items": list(self.items)}
 
 
@@ -374,7 +374,7 @@ def _named(prepared: Dataset, image: Image) -> dict[str, str]:
 
 
 def _locations(prepared: Dataset) -> Callable[[int], Image]:
-    """From an image's number over all splits to its split and row."""
+    """A function from an image's number over all splits to its split and row."""
     names = list(prepared.splits)
     ends = np.cumsum([len(split) for split in prepared.splits.values()])
 

@@ -143,7 +143,7 @@ class PreparedSplit:
         )
 
     def path(self, row: int) -> Path:
-        """Where a row's image is; of a stored one how it is called."""
+        """The path of a row's image; for an image in a shard, its name."""
         return self.root / str(self.paths[row])
 
     def content(self, row: int) -> bytes:
@@ -181,7 +181,7 @@ class Dataset:
 
     @property
     def features_folder(self) -> Path:
-        """Where features of its images are kept."""
+        """The folder of stored features of its images."""
         return (self.temporary.path if self.temporary else self.folder) / "features"
 
     @property
@@ -320,7 +320,7 @@ class Dataset:
         )
 
     def keep(self, folder: Path, force: bool = False) -> "Dataset":
-        """The same data, kept in a folder that stays; images in memory stay in memory."""
+        """The same data, saved in a permanent folder; images in memory stay in memory."""
         if folder.resolve() == self.folder.resolve():
             return self
         if (folder / "dataset.json").exists():
@@ -363,7 +363,7 @@ def _given_splits(train: Any, val: Any, test: Any) -> dict[str, Any]:
 
 
 class SplitFile(TypedDict):
-    """What dataset.json says of a split."""
+    """A split in dataset.json."""
 
     images: Count
     digest: str
@@ -484,8 +484,8 @@ def require_as_written(data: Dataset, *splits: str) -> None:
             file = data.folder / name / f"{array}.npy"
             if not file.exists():  # it was moved since it was opened
                 continue
-            found = file.stat()
-            if (state := (file, found.st_mtime_ns, found.st_size)) not in _as_written:
+            stat = file.stat()
+            if (state := (file, stat.st_mtime_ns, stat.st_size)) not in _as_written:
                 require_checksum(file, checksum, PREPARE_AGAIN, kind=DataError)
                 _as_written.add(state)
 

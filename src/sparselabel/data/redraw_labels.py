@@ -116,7 +116,7 @@ def redraw_labels(data: Dataset, label_seed: int | None = None, annotation: str 
 
 
 def _preparation(data: Dataset) -> Sparsify:
-    """How the preparation hid labels."""
+    """The settings by which the preparation hid labels."""
     made = data.made.get("preparation", {})
     return Sparsify(**{field.name: made[field.name] for field in fields(Sparsify) if field.name in made})
 

@@ -105,7 +105,7 @@ def read_bytes(file: str, start: int = 0, size: int | None = None) -> bytes:
 
 
 def _fetch(address: str, part: dict[str, int]) -> bytes:
-    """What is at an address; a server that has a bad moment is asked again."""
+    """The content at a URL; temporary failures are retried."""
     system, path = file_system(address)
     if address.startswith("file:"):
         refuse_special(path)

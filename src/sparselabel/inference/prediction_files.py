@@ -38,7 +38,7 @@ SIDECAR = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
 
 
 class PredictionFile(Protocol):
-    """Something that predictions are written to."""
+    """A file, or files, that predictions are written to."""
 
     def write(self, prediction: Prediction) -> None:
         """One image."""
@@ -78,7 +78,7 @@ class XmpSidecars:
         self.written += 1
 
     def finish(self) -> str:
-        """How many there are, and which were left alone."""
+        """A sentence on how many were written, and which were left alone."""
         left = f"; {counted(len(self.others), 'sidecar')} of other programs left as they are, the first "
         return counted(self.written, "XMP sidecar") + (left + self.others[0] if self.others else "")
 
@@ -122,7 +122,7 @@ class SortedImages:
             self.written += 1
 
     def finish(self) -> str:
-        """How many there are."""
+        """A sentence on how many were written."""
         what = counted(self.written, "link" if self.links else "copy").replace("copys", "copies")
         rest = f"; {counted(self.without, 'image')} without a label in no folder" if self.without else ""
         return f"{self.folder}: {what}{rest}"
@@ -158,7 +158,7 @@ class FiftyOneFile(_Collected):
 
     def finish(self) -> str:
         """Write it."""
-        index = {name: place for place, name in enumerate(self.classes)}
+        index = {name: number for number, name in enumerate(self.classes)}
         root, inner = self.relative()
         labels = {
             inner[image].rpartition(".")[0]: [
@@ -178,7 +178,7 @@ class LabelStudioFile(_Collected):
     def finish(self) -> str:
         """Write it."""
         root, inner = self.relative()
-        self.save([self._task(inner[image], found) for image, found in self.predictions])
+        self.save([self._task(inner[image], labels) for image, labels in self.predictions])
         return f"{self.out}: tasks for Label Studio (local files below {root!r})"
 
     def _task(self, path: str, labels: Sequence[tuple[str, float]]) -> dict[str, Any]:

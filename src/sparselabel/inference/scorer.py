@@ -134,7 +134,7 @@ class Scorer:
         return self._compiled[name](inputs)
 
     def _logits_of_features(self, features: Tensor, token: Tensor | None = None) -> Tensor:
-        """What the head says of an engine's features, for its check."""
+        """The head's logits of an engine's features, to check the engine."""
         return full_precision(replace(self, engine=TORCH).head_output(features, token).logits)
 
     @property
@@ -276,7 +276,7 @@ def best_device(precision: str = "32-true") -> torch.device:
 
 
 def evaluation_view(config: TrainConfig) -> View:
-    """How images are seen in evaluation."""
+    """The view of images in evaluation."""
     return views_of(config.views)[1]
 
 

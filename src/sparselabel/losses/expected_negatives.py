@@ -116,7 +116,7 @@ class ExpectedLabels(LossPart):
             raise not_begun(step.progress)
         # On the CPU, where rows, scores and thresholds are: only the mask goes to the model's device.
         threshold = Threshold(self.threshold_score.cpu(), self.threshold_row.cpu())
-        selected = threshold.selects(self._likely(self.scores(step.rows), step.rows), step.rows.cpu())
+        selected = threshold.selects(self._ranking_scores(self.scores(step.rows), step.rows), step.rows.cpu())
         return selected.to(step.observed.device) & (step.observed == UNKNOWN)
 
     def _set_threshold(self, threshold: Threshold) -> None:
@@ -127,11 +127,11 @@ class ExpectedLabels(LossPart):
         observed, rows = self.layout.observed, self.layout.rows
         for local_index in self.scores.rows.chunks(rows_at_once(observed.shape[1])):
             own = rows[local_index]
-            scores = self._likely(self.scores.rows.read(local_index), own)
+            scores = self._ranking_scores(self.scores.rows.read(local_index), own)
             yield Chunk(own, scores, observed[local_index] == UNKNOWN)
 
-    def _likely(self, scores: Tensor, rows: Tensor) -> Tensor:
-        """Running scores (..., L) of some rows, with the odds that another model's scores add to them."""
+    def _ranking_scores(self, scores: Tensor, rows: Tensor) -> Tensor:
+        """(..., L) What rows are ranked by: running scores, combined with another model's scores if given."""
         if self.prior is None:
             return scores
         odds: Tensor = self.prior(rows).exp()

@@ -121,8 +121,8 @@ class ClusterLabels(LossPart):
             features = self._features(step)
             if sums is None:
                 sums = torch.zeros(classes, features.shape[1], dtype=torch.float64)
-            which, found = self._observed_features(step, features)
-            sums.index_add_(0, which.cpu(), found.double().cpu())
+            which, observed = self._observed_features(step, features)
+            sums.index_add_(0, which.cpu(), observed.double().cpu())
             counts.index_add_(0, which.cpu(), torch.ones(len(which), dtype=torch.float64))
         # A process without a labeled image does not know the width.
         widths = all_gather(torch.tensor([0 if sums is None else sums.shape[1]]))
@@ -173,8 +173,8 @@ class ClusterLabels(LossPart):
             )
         if not step.progress.warmed_up:
             return torch.full_like(step.observed, UNKNOWN)
-        kept = self.rows.read(self.layout.local_index(step.rows)).to(step.observed.device)
-        return kept.masked_fill(has_labels(step.observed)[:, None], UNKNOWN)
+        stored = self.rows.read(self.layout.local_index(step.rows)).to(step.observed.device)
+        return stored.masked_fill(has_labels(step.observed)[:, None], UNKNOWN)
 
     def prefetch(self, rows: Tensor) -> None:
         """Fetch the rows if they are in a file."""

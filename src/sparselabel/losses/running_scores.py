@@ -54,7 +54,7 @@ class RunningScores(LossPart):
         self.rows.prefetch(self.layout.local_index(rows))
 
     def update(self, step: Step) -> None:
-        """Move the scores of the step's rows towards what the model said."""
+        """Move the running scores of the step's rows towards the model's scores."""
         rows = step.rows.cpu()
         real = slice(None) if bool((rows >= 0).all()) else rows >= 0
         local_index = self.layout.local_index(rows[real])

@@ -40,10 +40,10 @@ def within_label_bounds(
     images: int,
 ) -> npt.NDArray[np.float64]:
     """At least what is observed, at most all images but the observed negatives, 0 if never observed."""
-    kept: npt.NDArray[np.float64] = np.where(
+    bounded: npt.NDArray[np.float64] = np.where(
         positives > 0, np.clip(expected, positives, images - negatives), 0.0
     )
-    return kept
+    return bounded
 
 
 Expected = float | Sequence[float] | npt.NDArray[Any] | Tensor | None
@@ -116,7 +116,7 @@ def refuse_too_many(expected: float | Sequence[float], classes: int, images: int
 
 
 def below_observed(expected: object, observed: npt.NDArray[Any], images: int) -> DataWarning | None:
-    """What is wrong with fewer expected positives than are observed (L,), if they are fewer.
+    """A warning if fewer positives are expected than observed (L,), else None.
 
     A warning and no error: papers train with a wrong K on purpose (Cole 2021, supplement).
     """

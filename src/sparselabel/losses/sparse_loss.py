@@ -193,7 +193,7 @@ class SparseLoss(nn.Module):
             self.method.scan(steps)
 
     def get_extra_state(self) -> dict[str, Any]:
-        """What ``state_dict`` has beside buffers: all that the method remembers of the images."""
+        """State for ``state_dict`` besides buffers: all that the method remembers about the images."""
         self._remember()
         grids = {
             name: torch.tensor(part.size) // part.scale
@@ -465,7 +465,7 @@ def _refuse_counts(**given: tuple[object, int]) -> None:
 
 
 def _kind(given: object) -> str:
-    """What an argument is, for an error."""
+    """A description of an argument for an error."""
     if isinstance(given, Tensor | np.ndarray):
         kind = "a tensor" if isinstance(given, Tensor) else "an array"
         return f"{kind} of shape {tuple(given.shape)} and {str(given.dtype).removeprefix('torch.')}"
@@ -521,8 +521,10 @@ def _refuse_geometry(geometry: object, images: int) -> None:
 
 def _is_finite(loss: Tensor, step: Step) -> Tensor:
     """Whether the loss and what the model said are finite: a tensor, so that nobody waits for a GPU yet."""
-    said = [value for output in step.outputs for value in (output.logits, output.maps) if value is not None]
-    return torch.stack([value.detach().isfinite().all() for value in (loss, *said)]).all()
+    outputs = [
+        value for output in step.outputs for value in (output.logits, output.maps) if value is not None
+    ]
+    return torch.stack([value.detach().isfinite().all() for value in (loss, *outputs)]).all()
 
 
 def _detached(step: Step) -> Step:

@@ -116,7 +116,7 @@ def interval(models: Sequence[Drawn], groups: Sequence[Hashable] | None = None) 
 def difference(
     first: Sequence[Drawn], second: Sequence[Drawn], groups: Sequence[Hashable] | None = None
 ) -> Difference:
-    """How the mean mAP of some models differs from that of others, measured on the same draws.
+    """The difference in mean mAP between two groups of models on the same bootstrap samples.
 
     Models are pairs: the same place is the same draw of labels (``groups``) and the same seed.
     """
@@ -140,7 +140,7 @@ def _hierarchical(models: Sequence[Drawn], groups: Sequence[Hashable] | None) ->
     drawn_groups = random.multinomial(len(names), [1 / len(names)] * len(names), samples)
     weights = np.empty((samples, len(models)))
     for number, name in enumerate(names):
-        members = [place for place, label in enumerate(labels) if label == name]
+        members = [index for index, label in enumerate(labels) if label == name]
         # A group that was drawn twice has its seeds drawn twice, independently: the counts add up.
         counts = random.multinomial(drawn_groups[:, number] * len(members), [1 / len(members)] * len(members))
         weights[:, members] = counts * shares[members]

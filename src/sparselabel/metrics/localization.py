@@ -145,11 +145,11 @@ class LocalizationMetric:
 
     @property
     def pairs(self) -> int:
-        """How many there are."""
+        """The number of pairs."""
         return len(self.rows)
 
     def new(self) -> "LocalizationMetric":
-        """The same pairs, for the maps of another model."""
+        """A new metric on the same pairs, for another model's maps."""
         other = copy(self)
         other.shares, other.areas = np.zeros_like(self.shares), np.zeros_like(self.areas)
         return other

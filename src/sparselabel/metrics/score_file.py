@@ -42,8 +42,8 @@ class ScoreFile:
         if refusal is not None:
             mapped_array(path, np.float32, tiled, refusal)
         else:
-            found = np.load(path, mmap_mode="r", allow_pickle=False)
-            if found.shape != tiled or found.dtype != np.float32:
+            scores = np.load(path, mmap_mode="r", allow_pickle=False)
+            if scores.shape != tiled or scores.dtype != np.float32:
                 raise RunError(
                     f"{path} has scores of other images or classes", "evaluate the run again", what=path
                 )
@@ -56,7 +56,7 @@ class ScoreFile:
 
     @property
     def size(self) -> int:
-        """How many scores there are."""
+        """The number of scores."""
         return self.shape[0] * self.shape[1]
 
     @property

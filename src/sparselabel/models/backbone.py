@@ -84,7 +84,7 @@ class Backbone(nn.Module):
         return cells.shape[2], cells.shape[3]
 
     def _cells(self, features: Tensor) -> Tensor:
-        """What ``forward_features`` gives, as (B, D, h, w): of tokens the patches, in their grid."""
+        """The result of ``forward_features`` as (B, D, h, w): patch tokens are arranged in their grid."""
         if features.ndim == 3:
             # XCiT, CaiT, ConViT and VOLO have a class token and no num_prefix_tokens.
             tokens = features[:, getattr(self.network, "num_prefix_tokens", int(self.has_token)) :]
@@ -187,7 +187,7 @@ def own_backbone(model: nn.Module, size: int, classes: int) -> OwnBackbone:
 
 
 def weights_digest(model: nn.Module) -> str:
-    """What tells a module's weights from others."""
+    """A digest of a module's weights."""
     digest = hashlib.blake2b(digest_size=8)
     for name, value in model.state_dict().items():
         digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
@@ -370,7 +370,7 @@ def norms(module: nn.Module) -> list[Norm]:
 
 
 def frozen_parts(backbone: Backbone, *, norm: bool, stages: int) -> list[nn.Module]:
-    """What fine-tuning leaves as it is: batch norm, if asked for, and the first stages of a backbone.
+    """The modules that fine-tuning freezes: batch norm, if asked for, and the first stages of a backbone.
 
     Stages are those of timm's ``group_matcher``: the stem, then the stages or blocks. Raises where there is
     no batch norm, or not enough stages.

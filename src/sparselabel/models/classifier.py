@@ -89,7 +89,7 @@ class LinearHead(Head):
         return (features - self.center) / self.scale
 
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
-        """From cell features (B, D, h, w), or pooled ones (B, D), which have no maps."""
+        """Logits of cell features (B, D, h, w), or of pooled features (B, D), which have no maps."""
         if self.boost is not None and features.ndim == 2:
             raise ConfigError(
                 "a boosted head multiplies the logits of cells, which pooled features do not have",
@@ -114,7 +114,7 @@ class LogitsHead(Head):
     """
 
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
-        """From logits (B, L, 1, 1)."""
+        """Return logits that the model computed itself, (B, L, 1, 1)."""
         return Output(features[:, :, 0, 0], features if maps else None)
 
 

@@ -141,7 +141,7 @@ def _renamed(name: str) -> str:
 
 
 def _transformers() -> tuple[Any, Any]:
-    """What transformers calls CvT's configuration and model."""
+    """CvT's configuration and model in transformers."""
     try:
         from transformers import CvtConfig, CvtModel
     except ImportError as error:

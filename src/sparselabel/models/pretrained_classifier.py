@@ -30,7 +30,7 @@ class PublishedClassifier(nn.Module):
 
     @property
     def classes(self) -> int:
-        """How many classes its head has."""
+        """The number of classes of its head."""
         return int(self.backbone.network.num_classes)  # type: ignore[arg-type]
 
     def forward(self, views: Tensor) -> Output:

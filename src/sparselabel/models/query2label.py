@@ -71,7 +71,7 @@ class QueryHead(Head):
                     nn.init.xavier_uniform_(parameter)
 
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
-        """From cell features (B, D, h, w). It has no maps: who asks for them gets attention instead.
+        """Logits of cell features (B, D, h, w). It has no maps and returns attention in their place.
 
         That of the last decoder layer, the mean over its heads.
         """

@@ -29,7 +29,7 @@ LEAST = 1.0  # mAP-loc, in percent, below which no map says where things are
 
 @dataclass(frozen=True)
 class Difference:
-    """By how much one kind is above another, in points of percent.
+    """The difference between two kinds, in percentage points.
 
     ``margin`` is how far the 95 % interval reaches to both sides; None for a single draw.
     """
@@ -136,7 +136,7 @@ def _headline(
 
 
 def _left_out(at_budget: Sequence[KindResult], compared: Sequence[KindResult]) -> list[str]:
-    """What failed runs leave out of the comparison."""
+    """A sentence on what failed runs leave out of the comparison."""
     draws = sorted(compared[0].values["mAP"])
     kinds = [row.kind for row in compared]
     out = [NAMES[row.kind] for row in at_budget if row.kind not in kinds]
@@ -149,7 +149,7 @@ def _left_out(at_budget: Sequence[KindResult], compared: Sequence[KindResult]) -
 
 
 def _chance(best: KindResult, others: Sequence[KindResult], rivals: Sequence[KindResult]) -> str:
-    """How far the order can be relied on."""
+    """A sentence on how reliable the order is."""
     if not others:
         return "There is nothing to compare with: try more kinds."
     second = difference(best, others[0], [best, *others])
@@ -174,7 +174,7 @@ def _and(names: Sequence[str]) -> str:
 
 
 def _smaller(rows: Sequence[KindResult], buy: KindResult) -> list[str]:
-    """What less money would bring, and whether another kind is ahead there."""
+    """A sentence on a smaller budget, and whether another kind is ahead there."""
     own = [row for row in rows if row.kind == buy.kind and row.fraction < 1 and row.mean() is not None]
     if not own:
         return []

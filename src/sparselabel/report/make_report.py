@@ -69,7 +69,7 @@ def _score(about: ReportData, split: str, workers: int | None) -> None:
 
 @contextmanager
 def _or_note(notes: dict[str, str], section: str) -> Iterator[None]:
-    """Where images, a model or the right to write are missing, the report goes on and says so."""
+    """If images, a model or permissions are missing, note it and continue the report."""
     try:
         yield
     except (DataError, ModelError, RunError) as error:

@@ -141,7 +141,7 @@ def _content(
 
 
 def _validation_name(about: ReportData) -> str:
-    """What is measured on validation: mAP, or observed-label mAP."""
+    """The validation metric: mAP, or observed-label mAP."""
     by_run = (run.measured("val") for run in about.runs)
     return next((str(measured["name"]) for measured in by_run if measured is not None), "mAP")
 
@@ -161,7 +161,7 @@ def _data(about: ReportData) -> dict[str, Any]:
 
 
 def _trust(about: ReportData) -> list[str]:
-    """What is wrong with the thresholds of a run, and what mends them."""
+    """Sentences on unreliable thresholds of a run, and their remedies."""
     folder = about.reference.folder
     if len(about.runs) > 1 or not folder.thresholds_file.is_file():
         return []
@@ -169,7 +169,7 @@ def _trust(about: ReportData) -> list[str]:
 
 
 def _next(about: ReportData) -> list[str]:
-    """What to do with a run next."""
+    """Sentences on what to do next with a run."""
     run = about.reference.folder.path
     if len(about.runs) > 1:
         return []
@@ -182,14 +182,15 @@ def _next(about: ReportData) -> list[str]:
 
 def in_code(text: str) -> Markup:
     """A text whose parts between backticks are code."""
-    parts = escape(text).split("`")
+    pieces = escape(text).split("`")
     return Markup("").join(
-        Markup("<code>{}</code>").format(part) if number % 2 else part for number, part in enumerate(parts)
+        Markup("<code>{}</code>").format(piece) if number % 2 else piece
+        for number, piece in enumerate(pieces)
     )
 
 
 def _made(run: ShownRun) -> dict[str, Any]:
-    """How a run came about, word by word."""
+    """How a run was made: its command, versions and settings."""
     expected = run.expected
     return {
         "name": run.name,

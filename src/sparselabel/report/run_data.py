@@ -44,8 +44,8 @@ class ShownRun:
             return None
         if "expected_positives" not in settings_of(self.config.method):
             return None  # it is for the thresholds
-        found = read_json(self.folder.expected_file, ExpectedFile, "train again", error=RunError)
-        return {**found, "remedy": remedy_of(found["how"], found["K"], found["interval"])}
+        estimate = read_json(self.folder.expected_file, ExpectedFile, "train again", error=RunError)
+        return {**estimate, "remedy": remedy_of(estimate["how"], estimate["K"], estimate["interval"])}
 
     def measured(self, split: str) -> dict[str, Any] | None:
         """The measures of a split at the best epoch."""
@@ -55,7 +55,7 @@ class ShownRun:
 
 @dataclass(frozen=True, eq=False)
 class ReportData:
-    """What a report is about: runs with the same classes and images, the first one being the reference.
+    """The runs of a report, with the same classes and images; the first one is the reference.
 
     ``split`` is None where the data has neither a test nor a validation split.
     """
@@ -108,13 +108,13 @@ def read_runs(
 
 def shortened(names: Sequence[str]) -> list[str]:
     """Names without the end that all of them share, as in an-0.01-seed0 and role-0.01-seed0."""
-    parts = [name.split("-") for name in names]
+    words = [name.split("-") for name in names]
     same = 0
-    while len(names) > 1 and all(len(part) > same + 1 for part in parts):
-        if len({part[-same - 1] for part in parts}) > 1:
+    while len(names) > 1 and all(len(name_words) > same + 1 for name_words in words):
+        if len({name_words[-same - 1] for name_words in words}) > 1:
             break
         same += 1
-    return ["-".join(part[: len(part) - same]) for part in parts]
+    return ["-".join(name_words[: len(name_words) - same]) for name_words in words]
 
 
 def _read(run: Run, name: str) -> ShownRun:

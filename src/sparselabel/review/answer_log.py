@@ -88,7 +88,7 @@ class AnswerFile:
         return new
 
     def last_words(self) -> dict[tuple[str, str], int]:
-        """What counts in the end."""
+        """The valid answers."""
         return last_words(self.answers)
 
     def _mend(self) -> None:

@@ -67,13 +67,13 @@ def serve_review(
     split = _split(run, goal)
     rows = _drawn(split, 4 if goal == "thresholds" else 2, say)
     file = answers or (run.complete_file if goal == "count" else run.answers_file)
-    with locked(run.path, shared=True), AnswerFile(file, reviewer or _login()) as kept:
-        if kept.mended:
-            say(kept.mended)
-        if strangers := _strangers(run, kept):
+    with locked(run.path, shared=True), AnswerFile(file, reviewer or _login()) as answer_file:
+        if answer_file.mended:
+            say(answer_file.mended)
+        if strangers := _strangers(run, answer_file):
             say(f"{counted(strangers, 'line')} of {file} are about other data")
         shown = split if rows is None else split.take(rows)
-        session, maps = _session(run, shown, rows, kept, goal, workers, engine), MapCache(run, shown)
+        session, maps = _session(run, shown, rows, answer_file, goal, workers, engine), MapCache(run, shown)
         if goal != "count":
             maps.load_ahead()
         refused = why_not(run)
@@ -81,7 +81,7 @@ def serve_review(
         about: dict[str, Any] = {
             "run": str(run.path),
             "file": str(file),
-            "reviewer": "" if shared else kept.reviewer,
+            "reviewer": "" if shared else answer_file.reviewer,
             "classes": list(session.classes),
             "goal": goal,
             "no_training": refused,
@@ -108,9 +108,9 @@ def serve_review(
             finally:
                 if retraining is not None and retraining.stop():
                     say("the training that was under way has ended, too")
-        if kept.answers:
+        if answer_file.answers:
             finish()
-    return kept
+    return answer_file
 
 
 def _split(run: Run, goal: Goal) -> PreparedSplit:

@@ -19,11 +19,11 @@ from sparselabel.review.question_order import Chance, Passed, Pool, known_positi
 
 Entry = tuple[int, int]
 LEASE_SECONDS = 600.0
-"""How long questions are kept for somebody who asks and answers no more."""
+"""How long a silent page keeps its questions."""
 
 
 class Leases:
-    """Questions (row, class) by the page that has them; free again when it lets go, or is silent too long."""
+    """Leases of questions (row, class) by pages. They end when a page releases them or is silent too long."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -32,7 +32,7 @@ class Leases:
         self._until: dict[str, float] = {}
 
     def of_others(self, page: str) -> set[Entry]:
-        """What other pages have."""
+        """The questions held by other pages."""
         with self._lock:
             now = self._clock()
             for gone in [name for name, until in self._until.items() if until < now]:
@@ -40,19 +40,19 @@ class Leases:
             return {entry for name, entries in self._entries_of.items() if name != page for entry in entries}
 
     def hold(self, page: str, entries: Iterable[Entry]) -> None:
-        """Give these to a page, and no others that it had."""
+        """Lease these questions to a page, instead of those it had."""
         with self._lock:
             self._entries_of[page] = set(entries)
             self.renew(page)
 
     def renew(self, page: str) -> None:
-        """Somebody is still there."""
+        """Extend the lease of a page that is still open."""
         with self._lock:
             if page in self._entries_of:
                 self._until[page] = self._clock() + LEASE_SECONDS
 
     def release(self, page: str) -> None:
-        """Somebody has gone."""
+        """Release the questions of a page."""
         with self._lock:
             self._entries_of.pop(page, None)
             self._until.pop(page, None)
@@ -293,16 +293,18 @@ class Review(ReviewSession):
         }
 
     def chance_of(self, row: int, column: int) -> float:
-        """How likely an answer is yes."""
+        """The probability that an answer is yes."""
         return self.chance()(float(self.scores[row, column]))
 
     def chance(self) -> Chance:
         """How scores are to be read, by the answers so far."""
         with self.lock:
             asked = [(entry, stack[-1].value) for entry, stack in [*self._stacks.items()][-FITTED:]]
-        told = [(float(self.scores[entry]), value == POSITIVE) for entry, value in asked if value != SKIPPED]
-        told = [(score, yes) for score, yes in told if not math.isnan(score)]
-        return Chance.fitted([score for score, _ in told], [yes for _, yes in told])
+        answered = [
+            (float(self.scores[entry]), value == POSITIVE) for entry, value in asked if value != SKIPPED
+        ]
+        answered = [(score, yes) for score, yes in answered if not math.isnan(score)]
+        return Chance.fitted([score for score, _ in answered], [yes for _, yes in answered])
 
     def _known_now(self) -> npt.NDArray[np.float64]:
         known = self._known_before.copy()
@@ -312,7 +314,7 @@ class Review(ReviewSession):
         return known
 
     def summary(self, column: int | None = None) -> dict[str, Any]:
-        """How far the review is, and what it has brought and may bring."""
+        """The progress of the review, and what it has found and may find."""
         with self.lock:
             last = [(entry, stack[-1].value) for entry, stack in self._stacks.items()]
             counts = {word: sum(value == number for _, value in last) for word, number in VALUES.items()}
@@ -337,7 +339,7 @@ class Review(ReviewSession):
             }
 
     def goal(self) -> dict[str, Any] | None:
-        """How many more answers the goal takes, if it has an end."""
+        """The number of further answers that the goal needs, if it has an end."""
         return None
 
 

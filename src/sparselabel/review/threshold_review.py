@@ -100,7 +100,7 @@ class ThresholdReview(Review):
 
 def _evenly(step: int) -> float:
     """Numbers of 0..1 of which any first few lie evenly: 0, 1/2, 1/4, 3/4, 1/8, … (van der Corput)."""
-    value, part = 0.0, 0.5
+    value, digit = 0.0, 0.5
     while step:
-        value, step, part = value + part * (step % 2), step // 2, part / 2
+        value, step, digit = value + digit * (step % 2), step // 2, digit / 2
     return value

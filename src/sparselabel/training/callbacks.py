@@ -41,7 +41,7 @@ class Callback:
 
 @dataclass(frozen=True)
 class Hooks:
-    """What was given to ``train`` besides its configuration.
+    """The hooks given to ``train`` besides its configuration.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def checked_hooks(
     optimizer: OptimizerFactory | None,
     scheduler: SchedulerFactory | None,
 ) -> Hooks:
-    """What was given to ``train``, each of its kind."""
+    """The hooks given to ``train``, with their types checked."""
     for name, several in (("callbacks", callbacks), ("loggers", loggers)):
         if not isinstance(several, Iterable):
             kind = type(several).__name__

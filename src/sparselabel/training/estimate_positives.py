@@ -100,7 +100,7 @@ def _estimated(features: npt.NDArray[np.float32] | None, data: Dataset, seed: in
 
 
 def seconds_to_estimate(loaders: PhaseLoaders) -> float:
-    """How long estimating will take, once there are features: measured with made-up ones of some images.
+    """The seconds that estimating takes once features exist, measured on random features of some images.
 
     Two sizes tell what comes once and what comes for each image.
     """

@@ -38,7 +38,7 @@ BOOSTED = "boostlu"  # the preset of a boosted head, whatever the data set
 
 @dataclass(frozen=True)
 class Resolved:
-    """What a run will use: the configuration with all that follows from the data, and what its method needs.
+    """A resolved run: the configuration, with all that follows from the data, and the needs of its method.
 
     ``notes`` say what was chosen in place of what was asked for.
     """
@@ -162,7 +162,7 @@ def with_boosted_preset(config: TrainConfig) -> TrainConfig:
 
 
 def chosen(asked: TrainConfig, config: TrainConfig) -> Iterator[str]:
-    """What was chosen in place of what was asked for, in words."""
+    """Notes on settings that were chosen automatically."""
     if config.method != asked.method:
         yield f"method {config.method}, chosen by {asked.method} for these epochs and this head"
     if config.settings.get("preset") != asked.settings.get("preset"):
@@ -178,7 +178,7 @@ def stores_cells(config: TrainConfig) -> bool:
 
 
 def needs_of(config: TrainConfig) -> Needs:
-    """What the configuration's method needs, also where its K has still to be found out."""
+    """The needs of the configuration's method, even before K is known."""
     return registry.needs_of(config.method, config.settings)
 
 

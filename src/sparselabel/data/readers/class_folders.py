@@ -80,7 +80,7 @@ def read(source: Path) -> RawDataset:
 
 
 def folder_labels(source: Path, name: str) -> dict[str, int]:
-    """What a folder's name says of its images: classes that are there (1) or not (0)."""
+    """The labels that a folder's name gives its images: present (1) or absent (0) classes."""
     labels: dict[str, int] = {}
     for part in (text for part in name.split(",") if (text := part.strip())):
         negative = _NEGATIVE.match(part)

@@ -32,7 +32,7 @@ class Cells:
         return DataError(f"{self.file}, {where}: {problem}", *remedies, what=self.file, where=where)
 
     def column(self, name: str, parameter: str) -> int:
-        """Where a column is, whose name is a parameter; or an error that names the columns that are there."""
+        """The index of a column that a parameter names; raises, and lists the columns, if it is missing."""
         index = self.find(name)
         if index is None:
             raise DataError(
@@ -42,7 +42,7 @@ class Cells:
         return index
 
     def find(self, *names: str) -> int | None:
-        """Where the first of these columns is that is there: as it is written, or else in another case."""
+        """The index of the first of these columns that exists, exactly or in another case."""
         alike = [plain_name(name) for name in self.header]
         for name in names:
             if name in self.header:
@@ -218,7 +218,7 @@ def _text_rows(file: Path, stream: io.TextIOWrapper, wanted: tuple[str, ...]) ->
 
 
 def _first_wrong(content: bytes) -> str:
-    """Where a text stops being UTF-8."""
+    """The position at which a text stops being UTF-8."""
     try:
         content.decode()
     except UnicodeDecodeError as error:

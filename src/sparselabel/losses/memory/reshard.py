@@ -25,7 +25,7 @@ class Share(NamedTuple):
     processes: int
 
     def row_count(self, rows: int) -> int:
-        """How many rows it has of all."""
+        """The number of rows of this process."""
         return len(rows_of(rows, self.process, self.processes))
 
 

@@ -166,7 +166,7 @@ IDENTITY_BYTES = 16
 
 
 def file_of(folder: Path, name: str, process: int | str, processes: int) -> Path:
-    """Where a process keeps its rows of the memory ``name``."""
+    """The file of a process for its rows of the store ``name``."""
     return folder / f"{name}-{process}-of-{processes}.rows"
 
 
@@ -268,7 +268,7 @@ class FileRowStore(RowStore):
         }
 
     def on_checkpoint_saved(self) -> None:
-        """From now on the slots of the last ``state()`` are kept, and the others are free."""
+        """Protect the slots of the last ``state()``; the others may be overwritten."""
         if self._waiting:
             self._committed = self._newest.copy()
             self._waiting = False

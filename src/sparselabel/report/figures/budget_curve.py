@@ -107,7 +107,7 @@ class Point:
 
     @property
     def name(self) -> str:
-        """Whose curve it is on."""
+        """The name of its curve."""
         return f"{self.bought['kind']}, {self.method}"
 
     @property

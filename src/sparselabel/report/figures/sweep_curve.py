@@ -262,7 +262,7 @@ def _in_order(values: Sequence[str]) -> list[str]:
 
 
 def _places(values: Sequence[str]) -> dict[str, float]:
-    """Where the values stand on the axis: numbers where they belong, words side by side to their right."""
+    """The positions of values on the axis: numbers at their value, words side by side to the right."""
     places = {value: float(value) for value in values if _is_number(value)}
     words = [value for value in values if value not in places]
     low, high = min(places.values(), default=0.0), max(places.values(), default=0.0)
@@ -277,7 +277,7 @@ def _places(values: Sequence[str]) -> dict[str, float]:
 
 
 def _step(places: dict[str, float]) -> float:
-    """How far words stand from each other."""
+    """The distance between words."""
     words = [place for value, place in places.items() if not _is_number(value)]
     return words[1] - words[0] if len(words) > 1 else 0.2 * float(np.ptp([*places.values()]))
 
