@@ -92,7 +92,7 @@ LESS_MEMORY = (
 
 
 def main() -> None:
-    """Run the command; an error of ours is one clear message, not a traceback."""
+    """Run the command; expected errors become one clear message instead of a traceback."""
     warnings.showwarning = _say_warning
     try:
         with spelled(AS_FLAGS):
@@ -103,7 +103,7 @@ def main() -> None:
     except KeyboardInterrupt:
         _say(
             "stopped",
-            "what was done stays for the same command again: `train --resume`, `compare`, `plan`",
+            "finished work is kept: give the same command again (`train` with `--resume`, `compare`, `plan`)",
         )
         sys.exit(130)
     except OSError as error:
@@ -118,7 +118,7 @@ def main() -> None:
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        _say("error", f"this needs more memory than there is ({_sentence(error)}): {LESS_MEMORY}")
+        _say("error", f"not enough memory ({_sentence(error)}): {LESS_MEMORY}")
         sys.exit(1)
 
 

@@ -129,7 +129,7 @@ def _settings_of_run(arguments: "ArgumentCollection") -> str | None:
     if not run.config_file.is_file():
         return None
     if answers is not None and _word_of(arguments, "--quiet") is None:
-        status_console().print(f"settings of {run.path}, as far as no flag tells them")
+        status_console().print(f"settings are taken from {run.path} unless flags set them")
     return str(run.config_file)
 
 

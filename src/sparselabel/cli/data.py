@@ -154,7 +154,7 @@ def _verify(prepared: "Dataset") -> None:
             what=prepared.folder,
             value=len(changed),
         )
-    plain_console().print(f"{number_of(count, 'image')} and all arrays are what was prepared")
+    plain_console().print(f"{number_of(count, 'image')} and all arrays are unchanged")
 
 
 def _fingerprints(prepared: "Dataset") -> "Fingerprints":

@@ -103,7 +103,7 @@ def show(counts: "ClassCounts", data: "Dataset") -> None:
         k = float(real.sum()) / counts.images
         known = f"; truth {k:.3f}, error {_error(counts.per_image, k)}"
     console.print(f"K, classes per image: {counts.per_image:.3f} ({low:.2f} – {high:.2f}){known}")
-    console.print(f"{'trusted' if counts.trusted else 'not to be trusted'}: {counts.why}")
+    console.print(f"{'trusted' if counts.trusted else 'not trusted'}: {counts.why}")
     if not counts.trusted:
         console.print(f"what to do: {spell(counts.remedy)}")
 

@@ -342,7 +342,7 @@ def _write(
     output.finish()
     if others := other_files(words):
         kinds = [f"{number:,} {suffix}" for suffix, number in others.most_common()]
-        console.print(f"skipped: {counted(others.total(), 'file')} that are no images ({listing(kinds)})")
+        console.print(f"skipped: {counted(others.total(), 'file')} that are not images ({listing(kinds)})")
     if not output.done:
         _refuse_all_broken(seen["images"], seen["broken"])
     return seen
@@ -394,8 +394,8 @@ def _summary(
         unsure = [name for name, threshold in by_class if threshold >= precision]
         if unsure:
             console.print(
-                f"no validation image is as sure as precision {precision:g} takes, so only a score of "
-                f"{precision:g} will do: {listing(unsure)}"
+                f"no validation image reaches precision {precision:g}, so the threshold is a score of {precision:g}: "
+                f"{listing(unsure)}"
             )
     if rely:
         for sentence in trust_in(predictor.class_thresholds, run):

@@ -78,7 +78,7 @@ def exit_if_failed(failed: int, runs: int) -> None:
         return
     print(  # noqa: T201
         f"sparselabel: error: {failed} of {runs} runs failed (see RUN.error.txt beside each): "
-        "mend the cause and give the same command again; finished runs are skipped",
+        "fix the cause and give the same command again; finished runs are skipped",
         file=sys.stderr,
     )
     sys.exit(1)

@@ -53,19 +53,18 @@ def train(
 
     Example: `sparselabel train photos --labels labels.csv`
 
-    For a folder of images, the network and the schedule are chosen for you unless flags set them.
+    For a folder of images, network and schedule are chosen unless flags set them.
 
     Parameters
     ----------
     data
-        A folder of images, with --labels or sorted into class folders; or what `sparselabel prepare` wrote.
+        A folder of images, with --labels or in class folders; or what `sparselabel prepare` wrote.
     labels
         Table of the images' labels: columns image and label, or a column for each class (1, 0, empty).
     out
         Folder of the run; default: runs/NAME, named after the data.
     answers
-        Files of answers from `sparselabel review`; later files override earlier ones. Settings that are not
-        given are taken from the run that the last file lies in.
+        Files of `sparselabel review`; later ones count. Settings that are not given come from their run.
     cluster
         Address of a Ray cluster (`auto` for the one that this machine belongs to) to train on. Data and --out
         must be on a disk that all its nodes share. Needs the extra `cluster`.

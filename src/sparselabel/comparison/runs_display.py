@@ -22,7 +22,6 @@ class RunsDisplay(RunsCallback):
         self._began = time.monotonic()
 
     def on_skipped(self, finished: int) -> None:
-        """So many runs were finished before."""
         self._before = finished
         self._began = time.monotonic()
         self._bar.skip(finished)
@@ -36,7 +35,6 @@ class RunsDisplay(RunsCallback):
             self._say(f"[{self._before + self._ended + 1}/{self._total}] {run}{beside}{self._left()}")
 
     def on_end(self, outcome: Outcome) -> None:
-        """A run is finished, or has failed."""
         self._ended += 1
         self._bar.advance()
         if outcome.error:

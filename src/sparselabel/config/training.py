@@ -221,11 +221,11 @@ class TrainConfig:
     ----------
     method
         How unknown labels are treated (`sparselabel methods`); auto is gr on stored features (pu if K is
-        given), pu+scl with fine-tuning, and pu otherwise.
+        given), pu+scl with fine-tuning, else pu.
     settings
-        Settings of the method, listed by `sparselabel methods METHOD`. expected-positives is K: a number, a
-        file written by `sparselabel expect`, or auto, which estimates it. By default K is counted if the
-        validation data is fully labeled, else estimated.
+        Settings of the method (`sparselabel methods METHOD`). expected-positives is K: a number, a file of
+        `sparselabel expect`, or auto, which estimates it; default: counted in fully labeled validation data,
+        else auto.
     backbone
         Any timm network whose features are a grid of cells.
     weights
@@ -242,8 +242,8 @@ class TrainConfig:
     boost
         Multiply positive cell logits by this before averaging (BoostLU takes 5); by default off.
     frozen
-        Compute the backbone's features once, store them beside the data, and train the head on them.
-        Fine-tuning (`finetune.epochs`) then trains the whole network.
+        Compute the backbone's features once, store them beside the data, and train the head on them;
+        fine-tuning (`finetune.epochs`) then trains all.
     seed
         Random seed of the head's initial weights, the order of images and their crops.
     precision

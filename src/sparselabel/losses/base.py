@@ -383,7 +383,6 @@ class TargetLoss(LabelLoss):
         self.entry_loss = entry_loss
 
     def forward(self, step: Step) -> EntryLosses:
-        """The entry losses of the step's first view."""
         target, weight = self.rule(step)
         logits = at_least_float32(step.outputs[0].logits)
         return EntryLosses(self.entry_loss(logits, target, step.observed) * weight, weight != 0)
@@ -522,7 +521,6 @@ class ComposedLoss(nn.Module):
             part.begin_epoch(progress)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
-        """The losses of a step by name."""
         valid = step.valid
         losses, counted = _checked_entry_losses(self.label_loss, step)
         named = {"labels": self.reduction(losses * valid[..., None], valid, counted)}

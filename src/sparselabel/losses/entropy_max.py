@@ -111,11 +111,9 @@ class SoftLabels(LossPart):
         return ~kept.signbit() & (step.observed == UNKNOWN), kept
 
     def prefetch(self, rows: Tensor) -> None:
-        """Fetch the rows if they are in a file."""
         self.rows.prefetch(self.layout.local_index(rows))
 
     def row_stores(self) -> Mapping[str, Memory]:
-        """Scores and soft labels."""
         return {"soft": self.rows}
 
     def _chunks(self) -> Iterator[Tensor]:
@@ -149,7 +147,6 @@ class EntropyMaximization(LabelLoss):
         self.soft_weight = not_negative("soft_weight", soft_weight)
 
     def forward(self, step: Step) -> EntryLosses:
-        """The entry losses of the step's first view."""
         unknown = step.observed == UNKNOWN
         logits = at_least_float32(step.outputs[0].logits)
         target = torch.where(unknown, torch.sigmoid(logits), positive_targets(step.observed, step))

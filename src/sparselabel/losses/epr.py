@@ -41,7 +41,6 @@ class CountPenalty(LossPart):
         self.weight = not_negative("count_weight", weight)
 
     def prepare(self, layout: Layout) -> None:
-        """Refuse more classes in an image than there are."""
         refuse_too_many(self.expected, layout.observed.shape[1], layout.total)
 
     def forward(self, step: Step) -> Tensor:

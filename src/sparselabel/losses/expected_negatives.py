@@ -85,7 +85,6 @@ class ExpectedLabels(LossPart):
         self._of_runs = parts
 
     def prepare(self, layout: Layout) -> None:
-        """Count the observed labels of every class."""
         self.layout = layout
         observed, negatives = (all_reduce_sum(layout.counts(label)) for label in (POSITIVE, NEGATIVE))
         refuse_too_many(self.expected, layout.observed.shape[1], layout.total)
@@ -96,7 +95,6 @@ class ExpectedLabels(LossPart):
         self._set_threshold(no_rows(len(positives)))
 
     def begin_epoch(self, progress: Progress) -> None:
-        """Select the expected positives of this epoch."""
         self._current_epoch = progress.epoch
         if self._of_runs:
             for part in self._of_runs:
@@ -150,7 +148,6 @@ class ExpectedNegative(TargetRule):
         self.expected = expected
 
     def forward(self, step: Step) -> Targets:
-        """Weight 0 where a positive is expected, else 1."""
         value = positive_targets(step.observed, step)
         return Targets(value, (~self.expected(step)).to(value.dtype))
 
@@ -165,7 +162,6 @@ class ExpectedPositive(TargetRule):
         self.expected = expected
 
     def forward(self, step: Step) -> Targets:
-        """Target 1 where positive or expected to be."""
         value = positive_targets(step.observed, step).masked_fill(self.expected(step), 1)
         return Targets(value, torch.ones_like(value))
 

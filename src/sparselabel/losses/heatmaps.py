@@ -135,7 +135,6 @@ class HeatMaps(LossPart):
         return whole.scatter_(1, current.classes[:, :, None, None].expand_as(seen), seen)
 
     def prefetch(self, rows: Tensor) -> None:
-        """Fetch the rows if they are in a file."""
         if self.size is not None and self.chosen:
             local_index = self.layout.local_index(rows)
             self.maps.prefetch(local_index)
@@ -168,7 +167,6 @@ class HeatMaps(LossPart):
         self.maps.write(local_index, rounded)
 
     def row_stores(self) -> Mapping[str, Memory]:
-        """The maps and, where not all classes have one, the classes they are of."""
         if self.size is None or not self.chosen:
             return {}
         return {"maps": self.maps} | ({"classes": self.classes} if self.top is not None else {})

@@ -95,7 +95,6 @@ class ClusterLabels(LossPart):
         self.rows = make_row_store("pseudo-labels", layout, classes, start, dtype=torch.int8)
 
     def begin_epoch(self, progress: Progress) -> None:
-        """Note whether this epoch has pseudo labels."""
         if progress.warmed_up:
             self._asked = progress.epoch
 
@@ -177,15 +176,12 @@ class ClusterLabels(LossPart):
         return stored.masked_fill(has_labels(step.observed)[:, None], UNKNOWN)
 
     def prefetch(self, rows: Tensor) -> None:
-        """Fetch the rows if they are in a file."""
         self.rows.prefetch(self.layout.local_index(rows))
 
     def row_stores(self) -> Mapping[str, Memory]:
-        """The labels."""
         return {"labels": self.rows}
 
     def logged_state(self, rows: Tensor) -> dict[str, Tensor]:
-        """The pseudo labels of some rows."""
         return {"pseudo_labels": self.rows.read(self.layout.local_index(rows))}
 
 

@@ -82,7 +82,6 @@ class AnnotationLikelihood(LabelLoss):
         self.register_buffer("margin", margin.float(), persistent=False)
 
     def forward(self, step: Step) -> EntryLosses:
-        """The entry losses of the step's first view."""
         logits, observed = at_least_float32(step.outputs[0].logits), step.observed
         share, margin = self.observed_share.to(logits), self.margin.to(logits)
         absent = F.softplus(logits)  # −log(1 − f)

@@ -157,11 +157,9 @@ class Clock(Memory):
         return windows[:, runs, touched + 1].mul_(FACTORS[:, None, :, :steps])
 
     def state(self) -> dict[str, Tensor]:
-        """The touches and the table."""
         return {"touched": self.touched, "table": self._table[:, : self.step + 1].clone()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Come back to ``state``."""
         if state["touched"].shape != self.touched.shape:
             held = f"{len(state['touched']):,} rows, and this process has {len(self.touched):,}"
             raise RunError(f"the checkpoint has estimates of {held}: resume with the same data")
@@ -221,12 +219,10 @@ class LabelEstimates(LossPart):
         self.lines = make_row_store("label-estimates", layout, width, initial, dtype=self.dtype)
 
     def stack(self, parts: "Sequence[LabelEstimates]") -> None:
-        """Read and move the estimates of the runs."""
         self.lines = stack_row_stores([part.lines for part in parts])
         self.clock = Clock.stack([part.clock for part in parts])
 
     def row_stores(self) -> dict[str, Memory]:
-        """φ and its moments, and their clock."""
         return {"lines": self.lines, "clock": self.clock}
 
     @torch.no_grad()
@@ -325,7 +321,6 @@ class RoleTargets(TargetRule):
         self.beliefs = beliefs
 
     def forward(self, step: Step) -> Targets:
-        """The step's targets and weights."""
         extra = self.beliefs.positive_weight * (step.observed == POSITIVE)
         whole = 1 + extra
         value = (self.beliefs.current(step).beliefs + extra) / whole

@@ -30,7 +30,6 @@ class RunningScores(LossPart):
         self.momentum = checked_momentum(momentum)
 
     def prepare(self, layout: Layout) -> None:
-        """Make room for every row's scores."""
         self.layout = layout
 
         def start(local_index: Tensor) -> Tensor:
@@ -42,7 +41,6 @@ class RunningScores(LossPart):
         )
 
     def stack(self, parts: Sequence["RunningScores"]) -> None:
-        """Read and write the scores of the runs."""
         self.rows = stack_row_stores([part.rows for part in parts])
 
     def forward(self, rows: Tensor) -> Tensor:
@@ -50,7 +48,6 @@ class RunningScores(LossPart):
         return self.rows.read(self.layout.local_index(rows)).to(torch.float32)
 
     def prefetch(self, rows: Tensor) -> None:
-        """Fetch the rows if they are in a file."""
         self.rows.prefetch(self.layout.local_index(rows))
 
     def update(self, step: Step) -> None:
@@ -66,15 +63,12 @@ class RunningScores(LossPart):
         )
 
     def row_stores(self) -> Mapping[str, Memory]:
-        """The scores themselves."""
         return {"scores": self.rows}
 
     def estimates(self) -> Tensor:
-        """(n, L) The running scores of all rows of this process."""
         return torch.cat([self.rows.read(local_index).float() for local_index in self.rows.chunks()])
 
     def logged_state(self, rows: Tensor) -> dict[str, Tensor]:
-        """The running scores of some rows."""
         return {"running_scores": self(rows)}
 
 

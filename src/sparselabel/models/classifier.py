@@ -114,7 +114,6 @@ class LogitsHead(Head):
     """
 
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
-        """Return logits that the model computed itself, (B, L, 1, 1)."""
         return Output(features[:, :, 0, 0], features if maps else None)
 
 

@@ -100,7 +100,6 @@ class QuickGELU(nn.Module):
     """x·σ(1.702·x): the authors' activation, where transformers has GELU."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Elementwise."""
         return inputs * torch.sigmoid(1.702 * inputs)
 
 

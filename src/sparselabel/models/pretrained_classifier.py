@@ -34,7 +34,6 @@ class PublishedClassifier(nn.Module):
         return int(self.backbone.network.num_classes)  # type: ignore[arg-type]
 
     def forward(self, views: Tensor) -> Output:
-        """Logits of a batch of views."""
         return Output(self.backbone.network(self.backbone.normalized(views)))
 
 

@@ -30,7 +30,6 @@ class PatchHead(Head):
         self.boost = boost
 
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
-        """Logits of cell features (B, D, h, w)."""
         cells = self.convolution(features)
         if self.boost is not None:
             cells = boosted(cells, self.boost)

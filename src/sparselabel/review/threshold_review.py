@@ -34,7 +34,6 @@ class ThresholdReview(Review):
         super().__init__(split, scores, answers)
 
     def chance_of(self, row: int, column: int) -> float:
-        """The calibrated score."""
         return float(self._calibrated[row, column])
 
     def more(self, column: int) -> int | None:

@@ -107,12 +107,10 @@ class RamRowStore(RowStore):
         return {"values": self._held()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Take over the values of a checkpoint."""
         values = self._values_of(state)
         self.fill(lambda local_index: values[local_index])
 
     def fill(self, source: Initial) -> None:
-        """Hold what ``source`` returns for every row."""
         self._values = self._filled(source)
 
     def move_to(self, values: Tensor) -> None:
@@ -293,7 +291,6 @@ class FileRowStore(RowStore):
         return memory
 
     def fill(self, source: Initial) -> None:
-        """Write what ``source`` returns for every row into a new file."""
         self._create(source)
 
     def _open(self, state: dict[str, Tensor], flags: int) -> None:
