@@ -150,7 +150,7 @@ class SparselabelError(_Message):
 
 
 class DataError(SparselabelError, ValueError):
-    """A file, a table or an image is not what it must be."""
+    """A file, a table or an image is invalid."""
 
 
 class ConfigError(SparselabelError, ValueError):
@@ -201,7 +201,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def shown(value: object, most: int = 200) -> str:
-    """A value for a message, cut where it is long; some are too deep or too long to be shown at all."""
+    """A value for a message, truncated if it is long, or only its type if ``repr`` fails."""
     try:
         return f"{value!r:.{most}}"
     except (ValueError, RecursionError):

@@ -292,7 +292,7 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return logits
 
     def _counts(self, features: Features, labels: Labels, seed: int) -> ClassCounts | None:
-        """Expected positives of every class, where nobody gave a number and somebody needs them."""
+        """Estimated positives of every class, if the method needs them and no number was given."""
         needed = "expected_positives" in settings_of(self.method) or self.expected_positives == "auto"
         if isinstance(self.expected_positives, numbers.Real) or not needed:
             return None
@@ -458,7 +458,7 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
 
 def _labels(given: object, count: int, estimator: str) -> Labels:
-    """(N, L) int8 labels, a copy, for so many rows of features."""
+    """A copy of the labels (N, L) as int8, checked against the number of rows."""
     if given is None:
         raise DataError(f"{estimator} requires y to be passed, but the target y is None", what="y")
     shape = given.shape if hasattr(given, "shape") else np.asarray(given).shape

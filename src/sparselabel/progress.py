@@ -59,12 +59,12 @@ class Bar:
         self.skip(0)
 
     def advance(self, count: int = 1) -> None:
-        """Count so many more as done."""
+        """Advance by this many items."""
         if self._progress is not None and self._task is not None:
             self._progress.advance(self._task, count)
 
     def skip(self, count: int) -> None:
-        """Start from so many that were done before; they do not count for the time left."""
+        """Start after this many finished items, which do not count for the time left."""
         if self._progress is not None and self._task is not None:
             self._progress.reset(self._task, completed=count)
             self._progress.advance(self._task, 0)  # the clock runs from here

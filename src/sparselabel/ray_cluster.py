@@ -64,14 +64,14 @@ def connect(ray: Any, address: str) -> None:
 
 
 def _knock(address: str) -> None:
-    """Raise at once if nobody listens at HOST:PORT: Ray would try for minutes."""
+    """Raise at once if HOST:PORT does not answer: Ray would try for minutes."""
     host, colon, port = address.rpartition(":")
     if colon and "://" not in address:
         socket.create_connection((host, int(port)), timeout=10).close()
 
 
 class Node(NamedTuple):
-    """A node of the cluster that is alive, and what it has in all."""
+    """A live node of the cluster, with its total resources."""
 
     id: str
     name: str

@@ -141,7 +141,7 @@ class CostFile(TypedDict):
 
 @dataclass(frozen=True)
 class Run:
-    """A run: what is in its folder, and what it was trained on.
+    """A run: its folder, and the data it was trained on.
 
     The one way to open a run. ``moved`` is where its data is now, or the data itself; ``own_model`` is the
     module it was trained with, if that was one of the user's own; ``temporary`` is its folder, if that goes

@@ -89,7 +89,7 @@ def from_dict(kind: type[Config], values: dict[str, Any], where: str) -> Config:
 
 
 def _record(kind: Any, values: dict[str, Any], where: str) -> dict[str, Any]:
-    """A dictionary with the keys of a TypedDict, and others that nobody looks at."""
+    """A dictionary with the keys of a TypedDict; other keys are ignored."""
     for key in kind.__required_keys__:
         if key not in values:
             raise _lacks(where, key)

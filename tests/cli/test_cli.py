@@ -253,4 +253,4 @@ def test_a_stop_by_the_user(command: Command, failing: Any) -> None:
     failing(KeyboardInterrupt())
     done = command("data", "prepared")
     assert done == 130
-    assert done.err.startswith("sparselabel: stopped: finished work is kept: give the same command again (`train")
+    assert done.err.startswith("sparselabel: stopped: finished work is kept: give the same command again")

@@ -75,7 +75,7 @@ FLAGS: set[str] = set()
 
 
 def told_by(given: FromFile) -> "FromRecipe | None":
-    """What the file or the recipe that a command was given tells; None where it is no recipe."""
+    """The recipe that a command was given by file or name; None if the file is no recipe."""
     from sparselabel.comparison.from_recipe import FromRecipe
     from sparselabel.config import TrainConfig, from_dict
     from sparselabel.file_formats import naming
@@ -134,7 +134,7 @@ def _settings_of_run(arguments: "ArgumentCollection") -> str | None:
 
 
 def note_flags(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollection") -> None:
-    """Note which flags there are, and which somebody has set, be it in a file: others may be chosen."""
+    """Record the flags of the command, and which of them are set by words or a file; others may be chosen."""
     FLAGS.clear()
     FLAGS.update(name for argument in arguments for name in argument.names)
     TOLD_FLAGS.clear()
@@ -178,7 +178,7 @@ def _word_of(arguments: "ArgumentCollection", flag: str) -> str | None:
 def read_settings(
     config: str | None, recipe: str | None
 ) -> "tuple[dict[str, Any], Recipe | None, str] | None":
-    """The settings of a file or a recipe, what it says as a recipe, and its name."""
+    """The settings of a file or a recipe, its [recipe] table, and its name."""
     from sparselabel.config import take_recipe
     from sparselabel.file_formats import parse_toml, read_toml
     from sparselabel.recipes import text_of

@@ -81,7 +81,7 @@ def expect(
 
 
 def show(counts: "ClassCounts", data: "Dataset") -> None:
-    """The classes' expected positives; beside the truth, where it is known."""
+    """Print the classes' expected positives, beside the truth if it is known."""
     console = plain_console()
     truth = data.train.truth if data.train.truth.complete and not data.train.observed.complete else None
     table = Table(title=f"{data.name}: {counted(counts.images, 'training image')}", title_justify="left")

@@ -46,7 +46,7 @@ def export(
 
     console = plain_console()
     about, apart = export_run(Run.open(run), out, precision=precision, threshold=threshold)
-    checked = "not run, because onnxruntime is not installed" if apart is None else f"run: scores within {apart:.1g}"
+    checked = "not run: onnxruntime is missing" if apart is None else f"run: scores within {apart:.1g}"
     console.print(f"written: {out} ({out.stat().st_size / 1e6:.1f} MB; {checked})")
     _say_thresholds(about)
 

@@ -106,7 +106,7 @@ AMOUNTS = {
 
 
 def explained(error: "CycloptsError") -> "Panel":
-    """The error as cyclopts shows it, and in plain words where it only names what is left over."""
+    """The error as cyclopts shows it, or a clearer text for missing and surplus words."""
     from cyclopts import CycloptsPanel, MissingArgumentError, UnusedCliTokensError
 
     if isinstance(error, MissingArgumentError) and error.argument is not None:

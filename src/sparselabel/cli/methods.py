@@ -104,7 +104,7 @@ def _explain(name: str) -> None:
 
 
 def needs_in_words(name: str) -> str:
-    """What a method needs, in words."""
+    """The needs of a method as text."""
     from sparselabel.losses.registry import needs_of, settings_of
 
     needs = needs_of(name)

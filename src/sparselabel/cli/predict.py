@@ -358,7 +358,7 @@ def _refuse_all_broken(images: int, broken: int) -> None:
 
 
 def _counts(images: int, labels: int, broken: int, engine: str) -> str:
-    """What was found, in words."""
+    """A sentence with the counts."""
     read = images - broken
     counts = f"{counted(read, 'image')}, {counted(labels, 'label')}"
     counts += f" ({labels / read:.2f} per image), by {engine}" if read else ""
@@ -394,8 +394,8 @@ def _summary(
         unsure = [name for name, threshold in by_class if threshold >= precision]
         if unsure:
             console.print(
-                f"no validation image reaches precision {precision:g}, so the threshold is a score of {precision:g}: "
-                f"{listing(unsure)}"
+                f"no validation image reaches precision {precision:g}, so the threshold is a score of "
+                f"{precision:g}: {listing(unsure)}"
             )
     if rely:
         for sentence in trust_in(predictor.class_thresholds, run):

@@ -31,7 +31,7 @@ def names_first(name: str, *others: str) -> Table:
 def fitting_tables(
     columns: Sequence[str], lines: Sequence[Sequence[str]], width: int, words: int = 1
 ) -> list[Table]:
-    """A table of texts and numbers, cut into several where it is wider than ``width``.
+    """A table of texts and numbers, split into several if it is wider than ``width``.
 
     Each has the first ``words`` columns, which name its lines. Titles may be folded, cells are not.
     """

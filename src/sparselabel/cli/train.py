@@ -152,7 +152,7 @@ def _tell_quality(result: dict[str, Any], data: "Dataset", out: Path) -> None:
 
 
 def _teller(handling: Handling) -> Callable[[str], None]:
-    """Prints what is chosen, unless nobody wants to hear it."""
+    """A function that prints notes on chosen settings, unless the run is quiet."""
     console = plain_console()
     return lambda text: None if handling.quiet else console.print(spell(text))
 

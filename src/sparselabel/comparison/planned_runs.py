@@ -189,7 +189,7 @@ class RunsCallback:
         """So many runs were finished before."""
 
     def on_start(self, run: PlannedRun, others: int = 0) -> None:
-        """A run begins here, and ``others`` beside it (not on a cluster, where nobody knows when)."""
+        """A run begins on this machine, with ``others`` beside it; not called on a cluster."""
 
     def on_end(self, outcome: Outcome) -> None:
         """A run is finished or has failed."""

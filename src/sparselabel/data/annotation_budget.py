@@ -93,14 +93,14 @@ def ask(
     prices: Prices | None = None,
     seed: Seed = 0,
 ) -> Bought:
-    """Ask so many random questions, none twice, whatever they cost; the same ones for every kind."""
+    """Ask this many distinct random questions, whatever they cost; they are the same for every kind."""
     _refuse(truth, kind, answers)
     refuse_answers(truth, answers)
     return _answered(truth, spatial_labels, kind, prices or Prices(), answers, seed, np.inf)
 
 
 def refuse_answers(truth: Labels, answers: int) -> None:
-    """Raise if there are not so many questions."""
+    """Raise if there are fewer questions than asked for."""
     if answers > truth.size:
         raise ConfigError(
             f"{answers:,} answers are more than the {truth.size:,} questions that {truth.shape[0]:,} "

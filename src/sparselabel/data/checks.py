@@ -386,7 +386,7 @@ def _locations(prepared: Dataset) -> Callable[[int], Image]:
 
 
 def changed_files(prepared: Dataset, report: Callable[[int], None]) -> Iterator[Path]:
-    """Arrays and images that are not what was prepared, or gone; ``report`` is told of images looked at."""
+    """Arrays and images that changed since they were prepared, or are gone; ``report`` gets image counts."""
     for name, split in prepared.splits.items():
         for array, checksum in prepared.made["splits"][name].get("checksums", {}).items():
             file = prepared.folder / name / f"{array}.npy"

@@ -82,7 +82,7 @@ def _parsed(text: str) -> float | int | str:
 
 
 def _plain(text: str) -> str:
-    """A value as names have it: .40 and 0.4 are the same."""
+    """A value in its canonical form: .40 and 0.4 are the same."""
     value = _parsed(text)
     return text if isinstance(value, str) else f"{value:g}"
 
@@ -122,7 +122,7 @@ def _preparation(data: Dataset) -> Sparsify:
 
 
 def _refuse_to_redraw(data: Dataset, own: Sparsify, annotation: str) -> Sparsify:
-    """How to hide labels; raises where it is not known what was hidden, and where nothing is to be."""
+    """The settings for hiding labels; raises if hidden labels are unknown, or nothing is to be hidden."""
     asked = "annotations" if annotation else "label_seeds"
     leave = f"leave {param(asked)} out"
     unknown = data.train.truth.matrix.size - data.train.truth.known

@@ -190,7 +190,7 @@ def read_lines(file: str) -> Iterator[str]:
 def look_ahead(
     items: Iterable[Item], work: Callable[[Item], Result], ahead: int = 4 * THREADS, threads: int = THREADS
 ) -> Iterator[Result]:
-    """``work`` of each item, in their order, done by threads that are at most so many items ahead."""
+    """Map ``work`` over items in order, by threads that are at most ``ahead`` items ahead."""
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[Result]] = deque()
         try:

@@ -56,7 +56,7 @@ def sparsify(
 
 
 def refuse_incomplete(truth: LabelMatrix) -> None:
-    """Raise if there are unknown labels, of which nobody can say what to hide."""
+    """Raise if there are unknown labels: sparsifiers need full ones."""
     hidden = truth.size - count_known(truth)
     if hidden:
         raise DataError(
@@ -80,7 +80,7 @@ def _keep_one(
 
 
 def keep_per_image(truth: Labels, positives: int, negatives: int, seed: int) -> Labels:
-    """Keep so many random positives and negatives of every image (Cole 2021 §6.1; ALL keeps all).
+    """Keep this many random positives and negatives of every image (Cole 2021 §6.1; ALL keeps all).
 
     The random stream is that of Cole 2021's code: for each row in turn the positive classes are shuffled,
     then the negative ones, even when none of those is kept.
@@ -138,7 +138,7 @@ def keep_share(truth: Labels, positives: float, negatives: float, seed: int) -> 
 
 
 def keep_per_class(truth: Labels, positives: int, negatives: int, seed: int) -> Labels:
-    """Keep so many random positives and negatives of every class (all that there are, if fewer)."""
+    """Keep this many random positives and negatives of every class, or all if there are fewer."""
     random = np.random.default_rng(seed)
     observed = np.full_like(truth, UNKNOWN)
     for column in range(truth.shape[1]):

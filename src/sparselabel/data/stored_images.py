@@ -181,7 +181,7 @@ def scan(
     cluster: str | None = None,
     report: Callable[[int], None] | None = None,
 ) -> StoredImages:
-    """The images in shards or at an address; ``report`` is told of images as they are read.
+    """Scan the images in shards or at a URL; ``report`` gets the number of images read.
 
     Shards are read whole, by processes or by a cluster. Images with addresses of their own are listed here,
     and read when they are checked.

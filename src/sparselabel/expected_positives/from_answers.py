@@ -121,7 +121,7 @@ def _uneven(asked: Counts, images: int) -> bool:
 
 
 def _balanced(found: Answers) -> bool:
-    """Whether all classes have the same share of yes, as if so many of each had been looked for."""
+    """Whether all classes have the same share of yes, as if a fixed number per class had been collected."""
     if len(found.yes) < SOME_CLASSES or found.yes.mean() < SOME_YES:
         return False
     pooled = found.yes.sum() / found.asked.sum()
@@ -144,7 +144,7 @@ def _dependent(answers: Floats, surplus: Floats) -> bool:
 
 
 def _too_alike(answers: Floats, surplus: Floats, variance: float, classes: int) -> bool:
-    """Whether images have too nearly the same number of yes, as if so many had been looked for.
+    """Whether images have too similar numbers of yes, as if a fixed number per image had been collected.
 
     Classes that exclude each other make them alike too, the more, the more of an image is known: by 1 − s
     for a share s of its classes.

@@ -170,7 +170,7 @@ def complete_answers(data: Dataset) -> LabelTable:
 
 
 def _lists_what_is_there(file: Path) -> bool:
-    """Whether a table has a label a row, each said to be there."""
+    """Whether a table has one label per row, all of them present."""
     with open_cells(file, "image") as cells:
         if "label" not in cells.header:
             return False

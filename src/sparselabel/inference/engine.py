@@ -51,7 +51,7 @@ def missing_packages(engine: str) -> list[str]:
 
 
 def choose_engine(asked: str, device: torch.device, precision: str = "32-true", images: int = WORTH) -> str:
-    """The engine for so many images: the one asked for, or the fastest that is installed and worth it.
+    """The engine for this many images: the one asked for, or the fastest installed one that pays off.
 
     Engines other than PyTorch are for a CPU and 32 bits; another one that is asked for is refused.
     """
@@ -378,7 +378,7 @@ class QueryOutputs(nn.Module):
 
 
 class NetworkLogits(nn.Module):
-    """A classifier of somebody else as engines take it: logits (B, L) alone."""
+    """A published classifier in the form that engines take: it returns logits (B, L) alone."""
 
     def __init__(self, model: PublishedClassifier) -> None:
         super().__init__()

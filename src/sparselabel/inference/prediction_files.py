@@ -44,7 +44,7 @@ class PredictionFile(Protocol):
         """One image."""
 
     def finish(self) -> str:
-        """All were written: what became of them, in words."""
+        """Finish the file; returns a sentence on what was written."""
 
 
 def xmp_text(keywords: Sequence[str]) -> str:

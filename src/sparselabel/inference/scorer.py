@@ -174,7 +174,7 @@ class Scorer:
         maps: bool = False,
         report: Callable[[int], None] | None = None,
     ) -> Iterator[Scored]:
-        """Outputs for rows, in order; ``report`` is told the number of images after each batch."""
+        """Outputs for rows, in order; ``report`` gets the number of images after each batch."""
         for numbers, inputs, geometries in loader(in_order(rows, batch), 0):
             yield Scored(numbers, self(inputs[0], maps=maps), geometries[0])
             if report is not None:
@@ -246,7 +246,7 @@ def cells_of(output: Output) -> Tensor:
 def load_scorer(
     run: Run, device: torch.device | str | None = None, engine: str = AUTO, images: int = 1
 ) -> Scorer:
-    """The scorer of a finished run for so many images: on this device, or on the best one there is.
+    """The scorer of a finished run for this many images, on a given device or the best one.
 
     A run on stored features is scored by the engine that made these, if it is installed.
     """

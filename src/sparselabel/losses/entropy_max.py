@@ -67,7 +67,7 @@ class SoftLabels(LossPart):
         self.rows = make_row_store("soft-labels", layout, classes, start)
 
     def begin_epoch(self, progress: Progress) -> None:
-        """Note how many rows shall get a soft label in this epoch."""
+        """Determine how many rows get a soft label in this epoch."""
         rounds = progress.epochs - self.warm_up
         if progress.epoch == 0 and rounds < 1:  # later a head that stopped early may have shortened the run
             raise ConfigError(
@@ -84,7 +84,7 @@ class SoftLabels(LossPart):
             self.num_to_select = self.unknown * share.numerator // share.denominator
 
     def scan(self, steps: Scan) -> None:
-        """Label the lowest scores of this epoch; before ``warm_up`` nobody looks."""
+        """Give soft labels to the lowest scores of this epoch; before ``warm_up`` there is no scan."""
         if self._asked == self._scanned:
             return
         for step in steps(None):
@@ -129,7 +129,7 @@ class SoftLabels(LossPart):
 
 
 class EntropyMaximization(LabelLoss):
-    """An unknown label costs −α times the entropy of its score: the model shall not be sure.
+    """An unknown label costs −α times the entropy of its score, which keeps the model unsure about it.
 
     With soft labels, entries that have one cost β (``soft_weight``) times the cross-entropy with it instead.
     The cross-entropy of a score with itself is its entropy: so the target of an unknown label is its own

@@ -227,7 +227,7 @@ class LabelEstimates(LossPart):
 
     @torch.no_grad()
     def current(self, step: Step) -> Current:
-        """The estimates of the step's rows, looked up once for all who ask during the step."""
+        """The estimates of the step's rows, looked up once per step."""
         if self._current is None or self._current.step is not step:
             kept, local_index, lines, logits = self._look_up(step.rows)
             logits = logits.to(step.outputs[0].logits.device)

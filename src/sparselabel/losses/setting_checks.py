@@ -58,7 +58,7 @@ WAYS = (
 
 
 def checked_count(expected: Expected) -> float:
-    """The expected number of positives per image, which nobody can do without."""
+    """The expected number of positives per image (K); raises if it is missing."""
     if expected is None:
         raise ConfigError(
             "this method needs expected_positives (K), the mean number of classes in an image",
@@ -93,7 +93,7 @@ def checked_counts(expected: Expected) -> float | tuple[float, ...]:
 
 
 def refuse_too_many(expected: float | Sequence[float], classes: int, images: int) -> None:
-    """Raise if an image shall have more classes than there are, or a class more images."""
+    """Raise if K exceeds the number of classes, or a class's positives the number of images."""
     if isinstance(expected, int | float):
         if expected > classes:
             raise ConfigError(

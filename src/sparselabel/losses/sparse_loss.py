@@ -338,7 +338,7 @@ class SparseLoss(nn.Module):
             )
 
     def _count(self, images: int) -> None:
-        """Warn where epochs go by and nobody says so: memories would never be put to use."""
+        """Warn if epochs pass without ``set_epoch``: what the loss remembers would never be used."""
         self._seen += images
         most = 2 * -(-len(self.observed) // self._world)
         if self._has_memory and self._seen - images <= most < self._seen:
@@ -520,7 +520,7 @@ def _refuse_geometry(geometry: object, images: int) -> None:
 
 
 def _is_finite(loss: Tensor, step: Step) -> Tensor:
-    """Whether the loss and what the model said are finite: a tensor, so that nobody waits for a GPU yet."""
+    """Whether the loss and the model's outputs are finite, as a tensor, to avoid synchronizing with a GPU."""
     outputs = [
         value for output in step.outputs for value in (output.logits, output.maps) if value is not None
     ]

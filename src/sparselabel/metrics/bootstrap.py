@@ -85,7 +85,7 @@ def paired_bootstrap(
 
 
 def drawn(scores: npt.ArrayLike, labels: npt.ArrayLike, samples: int = 2000, seed: int = 0) -> Drawn:
-    """Measure a model on draws of the images, the same for all models with so many and this seed."""
+    """Measure a model on bootstrap samples of the images, the same for all models with this seed."""
     if samples < 1:
         raise ConfigError(f"{param('samples')} must be at least 1, not {samples}", what="samples")
     score_array, label_array = arrays_of(scores, labels)

@@ -57,7 +57,7 @@ class Calibration:
 
 @dataclass(frozen=True, eq=False)
 class Annotating:
-    """(L,) Chances that a class is annotated where it is (``present``) and where it is not (``absent``)."""
+    """(L,) Probabilities that a class is annotated if present (``present``) and if absent (``absent``)."""
 
     present: Floats
     absent: Floats

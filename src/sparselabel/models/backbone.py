@@ -146,7 +146,7 @@ class OwnNetwork(nn.Module):
 
 
 class OwnBackbone(NamedTuple):
-    """A module of the user's own as a backbone: a name that tells it from others, and what it returns."""
+    """A user's own module as a backbone, with a unique name and the form of its output."""
 
     backbone: Backbone
     name: str

@@ -80,7 +80,7 @@ def zero_shot_scores(
     workers: int | None,
     report: Callable[[int], object],
 ) -> npt.NDArray[np.float32]:
-    """(N, L) Cosines between a split's images and the classes' names; ``report`` is told of every batch."""
+    """(N, L) Cosines between images and class names; ``report`` gets the images of each batch."""
     library = require_text_model(name)
     model_name, weights = (name, None) if name.startswith(HUB) else name.split("/", 1)
     try:

@@ -33,7 +33,7 @@ SMALLEST = 1e-7  # score that counts as 0 in a logarithm
 
 @dataclass(frozen=True)
 class Case:
-    """An image and the classes whose maps are shown; ``value`` is what it was chosen for."""
+    """An image and the classes whose maps are shown; ``value`` is the number it was chosen by."""
 
     row: int
     classes: tuple[int, ...]
@@ -197,7 +197,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class MissingRow:
-    """A line of the list: image, class, score, and whether it is really there (None: nobody knows)."""
+    """A row of the list: image, class, score, and whether the class is present (None: unknown)."""
 
     image: str
     name: str

@@ -84,7 +84,7 @@ class ReportData:
 def read_runs(
     runs: Sequence[Path | Run], split: str | None = None, moved: Path | Dataset | None = None
 ) -> ReportData:
-    """Read finished runs of the same data; ``moved`` is where that is now, if not where it was."""
+    """Read finished runs of the same data; ``moved`` is its new folder, if it was moved."""
     paths = [run.path if isinstance(run, Run) else run for run in runs]
     if not paths:
         raise ConfigError("there is nothing to report on", "name one or more finished runs")

@@ -130,7 +130,7 @@ def _split(run: Run, goal: Goal) -> PreparedSplit:
 def _drawn(
     split: PreparedSplit, bytes_of_score: int, say: Callable[[str], None]
 ) -> npt.NDArray[np.int64] | None:
-    """Rows to ask about, where scores of all would be too many, which is said; None: all of them."""
+    """A sample of rows to ask about, with a note, if all scores take too much memory; None: all rows."""
     most = max(MOST_SCORES // (bytes_of_score * len(split.truth.classes)), 1)
     if len(split) <= most:
         return None

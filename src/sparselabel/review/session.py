@@ -104,7 +104,7 @@ class Said(NamedTuple):
 
 @dataclass(frozen=True)
 class Given:
-    """Answers that somebody gave together: one, or a page of them."""
+    """Answers given together: one, or a page of them."""
 
     reviewer: str
     entries: list[Entry]

@@ -21,7 +21,7 @@ SchedulerFactory = Callable[[Optimizer, int], LRScheduler]
 
 
 class Callback:
-    """Called while a run trains; a subclass overrides what it wants to see.
+    """Hooks that are called while a run trains; override the ones you need.
 
     To end training, set ``trainer.should_stop``: the epoch is finished, and the best one is kept.
     """

@@ -151,7 +151,7 @@ def save_checkpoint(
 
 
 def remove_old_files(folder: Path, processes: int) -> None:
-    """Remove memories in files that a newest checkpoint of so many processes does not need."""
+    """Remove files of row stores that the newest checkpoint, of this many processes, does not need."""
     for file in files_of_others(_memory_folder(folder), processes):
         file.unlink()
 

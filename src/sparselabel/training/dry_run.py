@@ -215,7 +215,7 @@ def timed(
 
 
 def wait(device: torch.device) -> None:
-    """Let a GPU finish what it was asked to do."""
+    """Wait until a GPU has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

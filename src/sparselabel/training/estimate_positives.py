@@ -51,7 +51,7 @@ def new_counts(loaders: PhaseLoaders, *, thresholds: bool = False) -> ClassCount
 
 
 def only_thresholds_need_them(data: Dataset, config: TrainConfig) -> bool:
-    """Whether validation is labeled sparsely, on stored features, and nobody said how many there are."""
+    """Whether only thresholds need counts: sparse validation labels on stored features, and no K."""
     val = data.splits.get("val")
     sparse = val is not None and not val.observed.complete and not data.train.observed.complete
     return sparse and config.frozen and config.settings.get("expected_positives") is None

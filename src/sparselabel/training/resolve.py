@@ -62,7 +62,7 @@ def resolve(data: Dataset, config: TrainConfig) -> Resolved:
 
 
 def with_expected_positives(config: TrainConfig, data: Dataset) -> TrainConfig:
-    """K, where it is needed and not given: counted in fully labeled validation data (Verelst 2023 §4.1).
+    """Set K if it is needed and not given: counted in fully labeled validation data (Verelst 2023 §4.1).
 
     A file of expected positives is read already now, to find what is wrong with it.
     """

@@ -100,7 +100,7 @@ def _with_header(file: Path, row_name: str, rows: Rows, unnamed: tuple[str, ...]
 
 
 def _encoding(file: Path, given: str | None) -> str:
-    """The encoding of a text: UTF-8 or UTF-16, or else that of Windows, as Excel writes it, which is said."""
+    """The encoding of a text: UTF-8, UTF-16, or else Windows' own as Excel writes it, with a warning."""
     if given is not None:
         try:
             return codecs.lookup(given).name

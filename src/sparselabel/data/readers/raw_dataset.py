@@ -133,7 +133,7 @@ LEAST_SIDE = 1e-30
 
 
 class Box(NamedTuple):
-    """A box by its edges; in unit coordinates unless said otherwise."""
+    """A box by its edges, in unit coordinates by default."""
 
     left: float
     top: float

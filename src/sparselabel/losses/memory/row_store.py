@@ -413,7 +413,7 @@ def make_row_store(
     memory: Callable[[], int] = available_memory,
     disk: Callable[[Path], int] = free_disk,
 ) -> RowStore:
-    """A line of ``width`` numbers for every row of the layout: where it asks for, or where there is room.
+    """A store of ``width`` numbers for every row of the layout, in RAM or in a file.
 
     By itself in RAM, if the layout's memories together take at most half of what is available, else in the
     layout's folder, else it refuses. A file of this name that is already there is used again, so that a run

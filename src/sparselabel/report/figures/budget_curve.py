@@ -97,7 +97,7 @@ COLUMNS = ("method", "annotation", "spent_percent", "hours", "answers", "points"
 
 @dataclass(frozen=True)
 class Point:
-    """A run: its method, what its data's budget was and bought, and how good it is, in percent."""
+    """A run: its method, its data's budget and what that bought, and its metric in percent."""
 
     method: str
     size: tuple[Any, ...]

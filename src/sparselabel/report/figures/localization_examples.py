@@ -95,7 +95,7 @@ def _read_run(path: Path, split: str) -> EvaluatedMaps:
 
 
 def choose(runs: Sequence[EvaluatedMaps], count: int) -> Examples:
-    """Good and failed maps of the last run, so many of each, of different classes where there are enough.
+    """Good and failed maps of the last run, ``count`` of each, of different classes if there are enough.
 
     Good: right at every cut, first those most above the first run's map; of a single run, above what a map
     would reach that shows everything. Failed: right at none, first those of the highest score.

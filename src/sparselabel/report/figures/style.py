@@ -51,7 +51,7 @@ def style() -> "Iterator[None]":
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """An empty figure of so many inches; it needs no display."""
+    """An empty figure of this size in inches; it needs no display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -119,7 +119,7 @@ class Watched:
         return rows.index(row)
 
     def kind(self, row: int, index: int) -> Kind:
-        """What a class is in an image: annotated, there all the same, absent, or nobody knows."""
+        """The state of a class in an image: annotated, present but not annotated, absent, or unknown."""
         if self.split.observed.matrix[row, index] == POSITIVE:
             return "annotated"
         truth = self.split.truth.matrix[row, index]
