@@ -253,4 +253,5 @@ def test_a_stop_by_the_user(command: Command, failing: Any) -> None:
     failing(KeyboardInterrupt())
     done = command("data", "prepared")
     assert done == 130
-    assert done.err.startswith("sparselabel: stopped: finished work is kept: give the same command again")
+    again = "give the same command again (`train` with `--resume`"
+    assert done.err.startswith(f"sparselabel: stopped: finished work is kept: {again}")
