@@ -40,7 +40,7 @@ class Problem:
         return spell(f"{self.name}: {self.what} → {self.remedy}")
 
     def as_json(self) -> dict[str, Any]:
-        """The problem as ``sparselabel data --json`` prints it."""
+        """The problem as the command ``data`` prints it in JSON."""
         return {"name": self.name, "what": self.what, "remedy": self.remedy, "items": list(self.items)}
 
 

@@ -164,9 +164,7 @@ def split_rows(
 FREE, TRAINED, HELD_OUT = 0, 1, 2  # parts of ``stratified_rows``
 
 
-def stratified_rows(
-    labels: LabelMatrix, share: float, seed: int = PAPER_SEED
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def stratified_rows(labels: LabelMatrix, share: float) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Sorted rows of the training and of the validation split, with every class in both as far as it goes.
 
     Sechidis et al. 2011, class by class from the rarest: validation gets its share of a class's positives,
@@ -176,7 +174,7 @@ def stratified_rows(
     """
     count = len(labels)
     held_out = round(share * count)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(PAPER_SEED)
     order = random.permutation(count)
     positions, classes = _shuffled_positives(labels, order)
     rows = positions[np.lexsort((positions, classes))]  # class by class
@@ -204,7 +202,7 @@ def stratified_rows(
             left[shown] -= 1
             taken += 1
     if not taken:  # every class has one positive
-        return split_rows(count, share, seed)
+        return split_rows(count, share)
     return np.sort(order[part != HELD_OUT]), np.sort(order[part == HELD_OUT])
 
 

@@ -49,6 +49,7 @@ BETAS = torch.tensor([BETA_1, BETA_2], dtype=torch.float64)
 RATIOS = torch.tensor([[[BETA_1]], [[1.0]]], dtype=torch.float64) / math.sqrt(BETA_2)
 FACTORS = RATIOS ** torch.arange(1, LONGEST + 1)  # (2, 1, j) of r and e, j steps after a touch
 CLIP = 1e-5
+RATE_FACTOR = 10.0  # learning rate of the estimates, as a multiple of the classifier's
 BLOCK = 1024  # rows that share one random generator
 CHUNK_NUMBERS = 2**21  # what a replay over all rows holds at once
 
@@ -186,18 +187,16 @@ class LabelEstimates(LossPart):
 
     ``expected`` is the number of positives per image, the paper's k, and ``weight`` its λ. The observed
     positives' term has ``positive_weight``: 1 as in the authors' code, L as in the paper's equation. φ's
-    learning rate is ``rate_factor`` times the classifier's.
+    learning rate is ``RATE_FACTOR`` times the classifier's.
     """
 
     needs = Needs(lr=True)
     dtype = torch.float32
     side_by_side = True
 
-    def __init__(
-        self, expected: float, *, weight: float = 1.0, positive_weight: float = 1.0, rate_factor: float = 10.0
-    ) -> None:
+    def __init__(self, expected: float, *, weight: float = 1.0, positive_weight: float = 1.0) -> None:
         super().__init__()
-        self.expected, self.rate_factor = expected, rate_factor
+        self.expected = expected
         self.weight = not_negative("count_weight", weight)
         self.positive_weight = not_negative("positive_weight", positive_weight)
         self._current: Current | None = None
@@ -241,7 +240,7 @@ class LabelEstimates(LossPart):
     def update(self, step: Step) -> None:
         """One step of Adam with the closed form of the gradient; rows of other batches follow later."""
         current, self._current = self.current(step), None
-        rate = self.rate_factor * step.progress.lr
+        rate = RATE_FACTOR * step.progress.lr
         first, second = self.clock.tick(rate)
         kept, lines = current.kept, current.lines
         logits, mean, square = lines.unbind(-2)
