@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sparselabel.data.dataset import Dataset, PreparedSplit
     from sparselabel.inference.predictor import Prediction
     from sparselabel.models.classifier import Classifier
-    from sparselabel.review.serve import Goal
+    from sparselabel.review.run_review import Goal
 
 PEOPLES_WORK = ("answers.csv", "complete.csv")
 """Files of a run that no program could make again."""
@@ -443,7 +443,7 @@ class Run:
     def scores(self, split: str = "test", *, workers: int | None = None) -> "npt.NDArray[np.floating]":
         """(N, L) Scores in 0..1 of a split's images, not calibrated."""
         from sparselabel.inference.evaluate import evaluate_run
-        from sparselabel.inference.score_files import saved_scores
+        from sparselabel.inference.saved_scores import saved_scores
 
         if not self.scores_file(split).is_file() and not self.large_scores_file(split).is_file():
             evaluate_run(self, split, workers=workers)
@@ -548,7 +548,7 @@ class Run:
             Processes that load images, when they are scored the first time; for a CPU none by default.
         """
         from sparselabel.progress import plain_console
-        from sparselabel.review.serve import serve_review
+        from sparselabel.review.run_review import serve_review
 
         return serve_review(
             self,

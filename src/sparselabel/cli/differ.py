@@ -24,7 +24,7 @@ def differ(run: Path, other: Path, /, *, split: str = "test", samples: int = 200
         Number of bootstrap samples.
     """
     from sparselabel.errors import counted
-    from sparselabel.inference.score_files import saved_pair
+    from sparselabel.inference.saved_scores import saved_pair
     from sparselabel.metrics.bootstrap import paired_bootstrap
     from sparselabel.metrics.label_metrics import map_name_of
     from sparselabel.run import Run

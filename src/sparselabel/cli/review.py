@@ -64,7 +64,7 @@ def review(
     engine
         What runs the network on a CPU; auto takes the first one that is installed, and torch for few images.
     """
-    from sparselabel.review.serve import serve_review
+    from sparselabel.review.run_review import serve_review
     from sparselabel.run import Run
 
     opened = Run.open(run, data)

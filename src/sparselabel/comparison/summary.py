@@ -197,7 +197,7 @@ class TestDraws:
 
     def __call__(self, path: Path) -> "Drawn":
         """The draws of one run; raises RunError where its scores are not there."""
-        from sparselabel.inference.score_files import saved_scores
+        from sparselabel.inference.saved_scores import saved_scores
         from sparselabel.metrics.bootstrap import drawn
 
         if path not in self._of_run:

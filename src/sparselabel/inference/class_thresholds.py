@@ -13,7 +13,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.errors import ConfigError, RunError, command, counted, listing, param
 from sparselabel.file_formats import read_json
 from sparselabel.files import write_json
-from sparselabel.inference.score_files import saved_scores
+from sparselabel.inference.saved_scores import saved_scores
 from sparselabel.metrics.calibration import (
     Calibration,
     Floats,

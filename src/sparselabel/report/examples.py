@@ -17,7 +17,7 @@ from sparselabel.errors import DataError, RunError
 from sparselabel.file_formats import read_arrays, refuse_outside
 from sparselabel.inference.class_thresholds import load_class_thresholds
 from sparselabel.inference.maps import MAPS_LAYOUT
-from sparselabel.inference.score_files import SplitScores, saved_scores
+from sparselabel.inference.saved_scores import SplitScores, saved_scores
 from sparselabel.metrics.average_precision import Values
 from sparselabel.metrics.bootstrap import Difference, Drawn, difference, drawn
 from sparselabel.metrics.calibration import Calibration, logits_of

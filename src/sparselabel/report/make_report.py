@@ -9,7 +9,7 @@ from sparselabel.errors import DataError, ModelError, RunError
 from sparselabel.inference.evaluate import evaluate_run
 from sparselabel.inference.maps import write_maps
 from sparselabel.inference.missing_labels import write_missing
-from sparselabel.inference.score_files import saved_scores
+from sparselabel.inference.saved_scores import saved_scores
 from sparselabel.locks import locked
 from sparselabel.progress import progress_bar, status_console
 from sparselabel.report.examples import Scored, entries, look_at_scores, read_missing, with_maps

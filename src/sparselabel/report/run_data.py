@@ -12,7 +12,7 @@ from sparselabel.errors import ConfigError, DataError, RunError, listing, param
 from sparselabel.expected_positives.class_counts import ExpectedFile, remedy_of
 from sparselabel.file_formats import read_json, read_json_lines
 from sparselabel.inference.class_thresholds import load_class_thresholds, threshold_metrics
-from sparselabel.inference.score_files import saved_scores
+from sparselabel.inference.saved_scores import saved_scores
 from sparselabel.losses.registry import settings_of
 from sparselabel.report.figures.style import names_of
 from sparselabel.run import EpochRecord, Run, saw_hidden_labels

@@ -16,7 +16,7 @@ from sparselabel.data.answers import with_files
 from sparselabel.data.dataset import open_prepared
 from sparselabel.errors import SparselabelError
 from sparselabel.inference.class_thresholds import load_class_thresholds
-from sparselabel.inference.score_files import saved_scores
+from sparselabel.inference.saved_scores import saved_scores
 from sparselabel.metrics.bootstrap import paired_bootstrap
 from sparselabel.run import Run
 from sparselabel.training.train_run import train_run

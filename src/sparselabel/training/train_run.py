@@ -24,7 +24,7 @@ from sparselabel.expected_positives.class_counts import ClassCounts
 from sparselabel.files import atomic_write, require_folder_to_write, write_json
 from sparselabel.inference.class_thresholds import threshold_metrics, write_class_thresholds
 from sparselabel.inference.engine import TORCH
-from sparselabel.inference.score_files import keep_scores
+from sparselabel.inference.saved_scores import keep_scores
 from sparselabel.locks import locked
 from sparselabel.losses.base import Progress
 from sparselabel.losses.registry import settings_of

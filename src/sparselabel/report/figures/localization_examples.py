@@ -15,7 +15,7 @@ import numpy.typing as npt
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.errors import ConfigError, RunError, command, param
 from sparselabel.file_formats import read_arrays, refuse_outside
-from sparselabel.inference.score_files import SplitScores, refuse_other_data, saved_scores
+from sparselabel.inference.saved_scores import SplitScores, refuse_other_data, saved_scores
 from sparselabel.metrics.localization import CUTS, enough, scaled_maps
 from sparselabel.report.figures.panels import color_bar, show_image, show_map
 from sparselabel.report.figures.style import GRAY, names_of, new_figure, save, style

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from sparselabel.data.dataset import PreparedSplit, evaluation_labels
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError, DataError, param
-from sparselabel.inference.score_files import refuse_other_data, saved_scores
+from sparselabel.inference.saved_scores import refuse_other_data, saved_scores
 from sparselabel.metrics.average_precision import average_precision
 from sparselabel.metrics.score_file import Scores
 from sparselabel.report.figures.style import COLORS, GRAY, names_of, new_figure, save, style

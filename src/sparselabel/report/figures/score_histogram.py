@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from sparselabel.errors import ConfigError
-from sparselabel.inference.score_files import refuse_other_data, saved_scores
+from sparselabel.inference.saved_scores import refuse_other_data, saved_scores
 from sparselabel.metrics.average_precision import Values
 from sparselabel.metrics.score_file import Scores
 from sparselabel.report.figures.style import COLORS, DASHES, names_of, new_figure, save, style

@@ -20,7 +20,7 @@ from sparselabel.inference.class_thresholds import SPLIT, load_class_thresholds,
 from sparselabel.inference.engine import TORCH
 from sparselabel.inference.maps import MapCache
 from sparselabel.inference.review_scores import ReviewScores, review_scores, write_review_scores
-from sparselabel.inference.score_files import saved_scores
+from sparselabel.inference.saved_scores import saved_scores
 from sparselabel.inference.scorer import evaluation_view
 from sparselabel.locks import locked
 from sparselabel.progress import progress_bar, status_console
