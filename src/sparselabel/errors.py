@@ -1,11 +1,11 @@
 """The exceptions of sparselabel.
 
     SparselabelError
-    ├── DataError        a file, a table or an image is not what it must be
+    ├── DataError        a file, a table or an image is invalid
     ├── ConfigError      a setting is unknown, contradictory or out of range
-    ├── ModelError       a backbone or its weights cannot be had
+    ├── ModelError       a backbone or its weights are not available
     ├── ResourceError    something does not fit into memory or onto the disk
-    └── RunError         a run directory is in the way, incomplete or of another configuration; or it failed
+    └── RunError         a run folder is occupied, incomplete or of another configuration, or the run failed
 
 An error has a problem (the thing, the rule, the value) and remedies. Its texts name parameters by ``param``
 and commands by ``command``: ``str`` shows them as the library has them, the command as flags, and leaves
@@ -146,7 +146,7 @@ class _Message(Exception):  # noqa: N818 - warnings are such messages too
 
 
 class SparselabelError(_Message):
-    """Anything that sparselabel itself raises."""
+    """Base class of all errors that sparselabel raises."""
 
 
 class DataError(SparselabelError, ValueError):
@@ -158,7 +158,7 @@ class ConfigError(SparselabelError, ValueError):
 
 
 class ModelError(SparselabelError):
-    """A backbone or its weights cannot be had."""
+    """A backbone or its weights are not available."""
 
 
 class ResourceError(SparselabelError):
@@ -166,15 +166,15 @@ class ResourceError(SparselabelError):
 
 
 class RunError(SparselabelError):
-    """A run directory is in the way, incomplete or of another configuration; or it failed."""
+    """A run folder is occupied, incomplete or of another configuration, or the run failed."""
 
 
 class DataWarning(_Message, UserWarning):
-    """Data that can be used but may not be what was meant."""
+    """Data that can be used but may not be what you meant."""
 
 
 class ModelWarning(_Message, UserWarning):
-    """A model that is run otherwise than was asked for."""
+    """A model that runs otherwise than you asked for."""
 
 
 def listing(items: Iterable[object], most: int = 10) -> str:

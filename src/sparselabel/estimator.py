@@ -68,9 +68,9 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         The highest learning rate of AdamW; None for 0.5 / D, at most 0.01. It rises for a tenth of the
         steps, then falls to 0.
     batch_size
-        Rows in a step.
+        Rows per step.
     weight_decay
-        Of AdamW, on the weights of standardized features.
+        Weight decay of AdamW, on the weights of standardized features.
     standardize
         Give every feature mean 0 and variance 1, by the rows of ``fit``. ``coef_`` is for features as they
         are.
@@ -80,9 +80,9 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     settings
         The method's own (`sparselabel methods NAME`).
     device
-        Where to train, as "cuda"; None for a GPU if there is one.
+        Device to train on, such as "cuda"; None takes a GPU if there is one.
     random_state
-        Of the rows held out, the order of batches and what a method draws.
+        Random seed of the held-out rows, the order of batches and the method.
 
     Attributes
     ----------

@@ -206,7 +206,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the run came to its end."""
+        """Whether the run is finished."""
         return self.result_file.is_file()
 
     def require_finished(self) -> None:
@@ -330,7 +330,7 @@ class Run:
                 )
 
     def config(self) -> TrainConfig:
-        """The configuration the run was begun with."""
+        """The configuration of the run."""
         file = self._required(self.config_file)
         if not file.stat().st_size:
             raise RunError(f"{file} is empty", *BRING_BACK, what=file)
@@ -377,7 +377,7 @@ class Run:
         return self.moved if isinstance(self.moved, Path) else self.moved.folder
 
     def data(self) -> "Dataset":
-        """Its prepared data as it saw it: with its own labels and the reviewers' answers, if any."""
+        """The prepared data as the run saw it: with its labels and the reviewers' answers, if any."""
         from sparselabel.data.answers import read_answers, with_answers
         from sparselabel.data.dataset import open_prepared
         from sparselabel.data.redraw_labels import redraw_labels
@@ -532,20 +532,20 @@ class Run:
         Parameters
         ----------
         answers
-            File that answers are added to; default: answers.csv in the run (complete.csv to count).
+            File to append answers to; default: answers.csv in the run (complete.csv with goal "count").
         reviewer
-            Name that is kept with the answers; default: the name you are logged in with.
+            Name to save with the answers; default: your login name.
         goal
             What the questions are for: "labels" that training lacks, "thresholds" to rely on (validation
             images), or "count" (all labels of random images, for expected positives).
         port
-            Port of the page; if it is taken, another one.
+            Port of the page; if it is in use, another one is taken.
         host, tls_cert, tls_key
             To share the page on a network: a name or address of this machine, a certificate and its key.
         browser
             Open the page; else only print the address.
         workers
-            Processes that load images, when they are scored the first time; for a CPU none by default.
+            Processes that load images when they are first scored; by default none for a CPU.
         """
         from sparselabel.progress import plain_console
         from sparselabel.review.run_review import serve_review

@@ -94,11 +94,11 @@ def compare(
     data
         Prepared data, or its folder.
     methods
-        The methods; each takes those of the settings that it has.
+        The methods; each takes those settings that it has.
     out
         Folder of the runs and the tables.
     seeds
-        How many seeds, from 0, or which.
+        The number of seeds, counted from 0, or a list of seeds.
     label_seeds
         How many draws of observed labels, or their seeds: all is repeated on each. It needs data whose full
         labels are known, and hides them as the preparation did; the preparation's own seed is the data as it
@@ -113,7 +113,7 @@ def compare(
         Choose in two stages: first train the head alone, on stored features, with all its settings; then
         fine-tune with the chosen ones only. By default as the recipe does, where its choices are taken.
     vary
-        One setting and its values, a row of the table for each: ``{"settings.momentum": [0.6, 0.9]}``.
+        One setting and its values, a table row for each: ``{"settings.momentum": [0.6, 0.9]}``.
     against
         The method that the table compares the others with; by default ``an``.
     config
@@ -126,7 +126,7 @@ def compare(
     cluster_cores
         Cores of a run on the cluster.
     command
-        What run.json says the runs were started by.
+        The command to record in run.json.
     **settings
         Fields of ``TrainConfig`` and ``Machine`` (``backbone="resnet18"``, ``head={"epochs": 5}``,
         ``workers=4``), ``quiet`` and ``tensorboard``; any other keyword is a setting of the methods.
@@ -219,7 +219,7 @@ class ComparisonFile(TypedDict):
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Runs of several methods on one data set: what they reached on the test images, and what is chance.
+    """Runs of several methods on one data set: test results, and differences beyond chance.
 
     In a notebook it shows itself as a table. ``labels`` is how many labels training observed, by kind of
     annotation ("" for the data's own), and how many there are.
@@ -238,7 +238,7 @@ class Comparison:
 
     @classmethod
     def open(cls, folder: str | Path) -> Self:
-        """A comparison that was made before, by its folder."""
+        """Open a finished comparison by its folder."""
         file = Path(folder) / INDEX
         if not file.is_file():
             problem = f"{folder} is not a finished comparison (it has no {INDEX})"
@@ -326,9 +326,9 @@ class Comparison:
         write_latex(sheet, folder / "table.tex")
 
     def best_runs(self) -> list[Path]:
-        """For each row the run of its chosen settings with the first seed.
+        """For each row, the run with its chosen settings and the first seed.
 
-        A report compares with its first run: that is ``against``. Oracles come last.
+        The first run is that of ``against``, with which a report compares the others. Oracles come last.
         """
         ordered = sorted(self.rows, key=lambda row: (row.method != self.against, row.oracle))
         return [next(iter(row.paths.values())) for row in ordered if row.paths]

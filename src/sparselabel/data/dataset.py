@@ -191,17 +191,17 @@ class Dataset:
 
     @property
     def train(self) -> PreparedSplit:
-        """The split that is trained on."""
+        """The training split."""
         return self.splits["train"]
 
     @staticmethod
     def open(folder: str | Path) -> "Dataset":
-        """Prepared data in a folder, as ``sparselabel prepare`` writes it."""
+        """Open prepared data in a folder, as ``sparselabel prepare`` writes it."""
         return open_prepared(Path(folder))
 
     @staticmethod
     def from_table(labels: str | Path, images: str | Path | None = None, **options: Any) -> "Dataset":
-        """A CSV, TSV, XLSX or Parquet table of labels, and the folder of its images.
+        """Read a CSV, TSV, XLSX or Parquet table of labels, and the folder of its images.
 
         As all ``from_`` methods of files it takes ``out`` (the folder to keep the prepared form in; default:
         a temporary one), the options of ``sparselabel prepare table``, and those of every reader, such as
@@ -211,22 +211,22 @@ class Dataset:
 
     @staticmethod
     def from_folder(images: str | Path, **options: Any) -> "Dataset":
-        """A folder with a folder of images for each class; see ``from_table`` for the options."""
+        """Read a folder with a folder of images for each class; see ``from_table`` for the options."""
         return _prepare_files("folder", images, **options)
 
     @staticmethod
     def from_coco(source: str | Path, **options: Any) -> "Dataset":
-        """COCO's folder, or a JSON file in its format."""
+        """Read COCO's folder, or a JSON file in its format."""
         return _prepare_files("coco", source, **options)
 
     @staticmethod
     def from_voc(source: str | Path, **options: Any) -> "Dataset":
-        """Pascal VOC's folder."""
+        """Read Pascal VOC's folder."""
         return _prepare_files("voc", source, **options)
 
     @staticmethod
     def from_files(reader: str, source: str | Path, **options: Any) -> "Dataset":
-        """Files of any format that ``sparselabel prepare`` reads, such as "cvat" or "label-studio"."""
+        """Read files of any format that ``sparselabel prepare`` knows, such as "cvat" or "label-studio"."""
         return _prepare_files(reader, source, **options)
 
     @staticmethod

@@ -85,7 +85,7 @@ CONSISTENCY: dict[str, Method] = {}
 def register(
     name: str, kind: Literal["method", "entry loss", "unlabeled", "consistency"] = "method", **known: Any
 ) -> Callable[[Factory], Factory]:
-    """Register what makes a method, or a term that is added to one, under a name.
+    """Decorator: register a function that makes a method, or a term that is added to one, under a name.
 
     ``make`` returns a label loss, or a ``ComposedLoss`` where there are further terms. Its parameters are the
     method's settings, typed and with defaults. ``known`` are the fields of ``Method``; a method that is not a

@@ -62,17 +62,17 @@ class SparseLoss(nn.Module):
         or a ``LabelTable``. Of a SciPy sparse matrix stored entries are known and all others unknown; it is
         never written out, so that memory grows with what is known.
     epochs
-        How many epochs there will be; some methods (gr, em+apl) follow a schedule.
+        The total number of epochs, for methods that follow a schedule (gr, em+apl).
     head_epochs
-        The first epochs, in which the head alone is trained: what is remembered is not relied on yet.
+        The number of first epochs that train only the head: stored scores are not relied on yet.
     lr
-        The learning rate, or the optimizer, whose rate is read in every step; for role.
+        The learning rate, or the optimizer, whose rate is read in every step (for role).
     truth
         (N, L) complete labels, for oracles (bce, bce-ls, iun).
     spatial_labels
         Points and boxes of the training set, for patchml and csl-p.
     seed
-        Of what a method draws at random.
+        Random seed of the method.
     settings
         The method's own (`sparselabel methods NAME`).
     """
@@ -392,7 +392,7 @@ class SparseLoss(nn.Module):
 
 
 class ShardedSampler(Sampler[int]):
-    """Shuffles the images of this process, the same ones in every epoch, for ``SparseLoss``.
+    """A sampler for ``SparseLoss``: it shuffles, and each process keeps its images in all epochs.
 
     As torch's ``DistributedSampler``, with ``set_epoch``; but an image never changes its process, so that
     what a method remembers of it is where it comes. Every process has as many images, so that at most one of
