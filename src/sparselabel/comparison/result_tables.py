@@ -75,7 +75,10 @@ def write_table(
     rows: Sequence[Row], path: Path, varied: str | None = None, recipe: Recipe | None = None
 ) -> None:
     """The rows with all numbers, as CSV."""
-    columns = table_columns(rows, varied, recipe)
+    _write_csv(path, table_columns(rows, varied, recipe))
+
+
+def _write_csv(path: Path, columns: dict[str, list[Cell]]) -> None:
     texts = [[_text(cell, DIGITS.get(name, 2)) for cell in cells] for name, cells in columns.items()]
     with atomic_write(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([columns, *zip(*texts, strict=True)])
@@ -119,25 +122,14 @@ def _text(cell: Cell, digits: int) -> str:
 
 def write_by_labels(rows: Sequence[Row], path: Path, varied: str | None = None) -> None:
     """The mAP on images with 1, 2, ... labels: mean and spread over the seeds."""
-    owners, lines = [], []
-    for row in rows:
-        for (split, labels), values in row.by_labels.items():
-            spread = f"{100 * statistics.stdev(values):.2f}" if len(values) > 1 else ""
-            owners.append(row)
-            lines.append([split, labels, percent(values), spread])
-    _write(path, owners, ["split", "labels", "mAP", "spread"], lines, varied)
-
-
-def _write(
-    path: Path, rows: Sequence[Row], columns: list[str], lines: Sequence[list[str]], varied: str | None
-) -> None:
-    """Lines beside the method, the annotation and the varied setting that each belongs to."""
-    identity = _identity(rows, varied)
-    with atomic_write(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow([*identity, *columns])
-        for words, line in zip(zip(*identity.values(), strict=True), lines, strict=True):
-            writer.writerow([*words, *line])
+    cells = [(row, *key, values) for row in rows for key, values in row.by_labels.items()]
+    columns = _identity([row for row, *_ in cells], varied) | {
+        "split": [split for _, split, _, _ in cells],
+        "labels": [labels for _, _, labels, _ in cells],
+        "mAP": [_mean(values, 100) for *_, values in cells],
+        "spread": [100 * statistics.stdev(values) if len(values) > 1 else None for *_, values in cells],
+    }
+    _write_csv(path, columns)
 
 
 def names_chosen(rows: Sequence[Row]) -> list[str]:
@@ -314,8 +306,7 @@ def draw_comparison(rows: Sequence[Row], varied: str | None = None) -> "Figure":
         names = [_row_name(row, varied) for row in tested]
         axes.set_yticks(range(len(tested)), names)
         axes.invert_yaxis()
-        name = next((row.names["test"] for row in tested if "test" in row.names), "mAP")
-        axes.set_xlabel(f"test {name}, %")
+        axes.set_xlabel(f"test {name_of_measure(tested, 'test')}, %")
     return figure
 
 

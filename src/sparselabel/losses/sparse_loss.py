@@ -394,9 +394,9 @@ class SparseLoss(nn.Module):
 class ShardedSampler(Sampler[int]):
     """A sampler for ``SparseLoss``: it shuffles, and each process keeps its images in all epochs.
 
-    As torch's ``DistributedSampler``, with ``set_epoch``; but an image never changes its process, so that
-    what a method remembers of it is where it comes. Every process has as many images, so that at most one of
-    each is left out in an epoch.
+    Like torch's ``DistributedSampler`` it has ``set_epoch``, but an image never changes its process, so what
+    a method stores about it stays in the process that sees it. All processes yield equally many images; a
+    process leaves out at most one in an epoch.
     """
 
     def __init__(self, count: int, seed: int = 0) -> None:
