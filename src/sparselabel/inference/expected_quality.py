@@ -186,7 +186,7 @@ def trust_in(thresholds: ClassThresholds, run: Path) -> list[str]:
         sentences.append(
             f"{command('review', run, goal='thresholds')} mends that: it takes about "
             f"{counted(thresholds.answers_needed, 'answer')} about validation images. They make thresholds "
-            f"and these estimates reliable; the model itself gets better by {command('review', run)}."
+            f"and these estimates surer; the model itself gets better by {command('review', run)}."
         )
     elif not few:  # nothing that answers could mend
         sentences.append(f"{poor[0].name}: {poor[0].why}.")
