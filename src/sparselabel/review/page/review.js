@@ -456,6 +456,7 @@ const save = () => work(async () => {
     state.page = page;
   });
   await fillPage();
+  if (!state.page.length && (await state.saving)) await fillPage();  // what is left is known then
   show();
   scrollTo(0, 0);
   announce(`${count(answers.length, "answer")} given. ${state.page.length ? questionOf(state.page[0]) : nothingLeft()}`);
@@ -478,7 +479,7 @@ const done = () => work(async () => {
 async function goOn(said) {
   state.at += 1;
   if (!current()) await refill();
-  if (!current()) await fill();
+  if (!current() && (await state.saving)) await fill();  // what is left is known then
   show();
   announce(`${said} ${current() ? questionOf(current()) : $("question").textContent}`);
   refill();
