@@ -113,7 +113,7 @@ def test_sparse_labels_with_known_counts_decide_nearly_as_full_ones(run: Run, da
     assert rough.between is not None
     expected = threshold_metrics(SCORES, labels, rough)["expected"]
     assert expected["between"] == rough.between
-    for name, (low, high) in rough.between.items():
+    for name, (low, high) in rough.as_json()["between"].items():
         assert low < high, name
         assert low - 1e-4 <= expected[name] <= high + 1e-4, name
     truth = threshold_metrics(SCORES, data.split("val").truth, rough)
