@@ -16,7 +16,7 @@ from sparselabel.cli.methods import paragraphs_of
 
 HEADER = "<!-- Made by `make docs` from the docstrings: edit these instead. -->"
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "A loss in your loop": ("SparseLoss", "ShardedSampler", "RandomView", "ViewGeometry"),
+    "A loss in your loop": ("SparseLoss", "ShardedSampler", "RandomView", "TrackedTransform", "ViewGeometry"),
     "Data": ("Dataset", "LabelTable"),
     "Training and runs": ("train", "Callback", "Run", "load_predictor", "Output"),
     "Embeddings": ("SparseLabelClassifier", "estimate_expected_positives"),

@@ -49,7 +49,10 @@ def command(*words: object, **parameters: object) -> str:
 
 
 def _python_parameter(name: str, value: str | None) -> str:
-    return f"`{name}`" if value is None else f"`{name}={value}`"
+    if value is None:
+        return f"`{name}`"
+    outer, _, inner = name.partition(".")
+    return f"`{outer}={{'{inner}': {value}}}`" if inner.isidentifier() else f"`{name}={value}`"
 
 
 def _python_command(words: str, parameters: Mapping[str, str | None]) -> str:

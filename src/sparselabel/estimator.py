@@ -461,14 +461,6 @@ def _labels(given: object, count: int, estimator: str) -> Labels:
     """(N, L) int8 labels, a copy, for so many rows of features."""
     if given is None:
         raise DataError(f"{estimator} requires y to be passed, but the target y is None", what="y")
-    shape = given.shape if hasattr(given, "shape") else np.asarray(given).shape
-    if len(shape) == 1:
-        raise DataError(
-            "labels must be (N, L), a column for each class, and these are one for each row",
-            "give 1 for the row's class and -1 for others, where those may be there too",
-            "0 for others, where they are not",
-            what="y",
-        )
     labels = labels_of(given).copy()
     if len(labels) != count:
         raise DataError(

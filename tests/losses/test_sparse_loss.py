@@ -257,7 +257,9 @@ def test_labels_of_every_kind() -> None:
     stored = sparse.coo_array((wanted[known].astype(float), known), shape=wanted.shape)
     frame = pd.DataFrame(floats)
     frames = (frame, frame.astype("Int64"), frame.astype("Int64").astype(object))
-    for given in (OBSERVED, wanted, wanted.tolist(), floats, *frames, stored, stored.tocsr()):
+    place = torch.from_numpy(np.stack(known))
+    in_torch = torch.sparse_coo_tensor(place, wanted[known], wanted.shape, check_invariants=True)
+    for given in (OBSERVED, wanted, wanted.tolist(), floats, *frames, stored, stored.tocsr(), in_torch):
         np.testing.assert_array_equal(labels_of(given), wanted)
 
 
@@ -267,6 +269,11 @@ def test_labels_of_every_kind() -> None:
         (torch.ones(2, 3, dtype=torch.bool), "booleans, which say nothing of what is unknown"),
         (torch.ones(3), r"labels must be \(N, L\)"),
         (np.array([[0.0, 0.7]]), "row 0, column 1 has"),
+        (
+            np.array([[1, 0, "a.jpg"]], dtype=object),
+            r"row 0, column 2 has a\.jpg: leave columns of names out",
+        ),
+        (torch.tensor([[1, 3], [0, 0]]).to_sparse(), "row 0, column 1 has 3"),
     ],
 )
 def test_labels_that_cannot_be(given: object, what: str) -> None:
@@ -548,3 +555,18 @@ def test_a_setting_that_an_epoch_refuses_is_named_as_given() -> None:
     with pytest.raises(ConfigError) as raised:
         criterion.set_epoch(0)
     assert raised.value.parameters == ["warm_up"]
+
+
+def test_scores_in_place_of_logits_are_noticed_once(recwarn: pytest.WarningsRecorder) -> None:
+    criterion = SparseLoss("an", OBSERVED)
+    criterion.set_epoch(0)
+    criterion(torch.zeros(2, OBSERVED.shape[1]), [0, 1])  # a head that starts from zeros
+    assert not recwarn.list
+    criterion = SparseLoss("an", OBSERVED)
+    criterion.set_epoch(0)
+    scores = torch.linspace(0.1, 0.9, 2 * OBSERVED.shape[1]).view(2, -1)
+    criterion(scores, [0, 1])
+    criterion(scores, [0, 1])
+    (warned,) = recwarn.list
+    assert isinstance(warned.message, DataWarning)
+    assert (warned.message.what, warned.filename) == ("logits", __file__)

@@ -289,7 +289,7 @@ def test_a_run_that_diverges_is_stopped_and_says_what_to_do(
     said = (
         r"diverged in phase finetune \(learning rate 1e\+30\), as the loss 'labels' of epoch 3 is (nan|inf): "
     )
-    way_out = r"begin anew \(`force=True`\) with a smaller `finetune.lr`, or .*`finetune.grad_clip=1`"
+    way_out = r"begin anew \(`force=True`\) with a smaller `finetune.lr`, or .*`finetune=\{'grad_clip': 1\}`"
     with pytest.raises(RunError, match=said + way_out):
         train_run(small, config, tmp_path / "run", HERE, QUIET)
     assert max(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == "0002"

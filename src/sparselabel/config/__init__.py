@@ -4,7 +4,7 @@ The command makes its flags from them (nested fields as ``head.epochs``), a TOML
 (``[head] epochs = 5``); a flag beats the file, the file beats the default. A run keeps its resolved copy.
 """
 
-from sparselabel.config.keywords import configure, without_none
+from sparselabel.config.keywords import configure, place_of, without_none
 from sparselabel.config.preparation import (
     ALL,
     PAPER_SEED,
@@ -64,6 +64,7 @@ __all__ = [
     "configure",
     "from_dict",
     "load",
+    "place_of",
     "save",
     "take_recipe",
     "without_none",

@@ -5,6 +5,7 @@ from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
 from sparselabel.config.training import Handling, Machine, TrainConfig
+from sparselabel.errors import param
 from sparselabel.schema import from_dict
 
 SETTINGS = "settings"
@@ -34,6 +35,13 @@ def configure(
         from_dict(kind, without_none(values), "the configuration") for kind, values in tables.items()
     )
     return train, machine, handling
+
+
+def place_of(name: str, value: object) -> list[str]:
+    """Remedies for a keyword that belongs into others, as ``epochs`` into ``head`` and ``finetune``."""
+    inner = {one.name: getattr(TrainConfig(), one.name) for one in fields(TrainConfig)}
+    homes = [one for one, table in inner.items() if is_dataclass(table) and hasattr(table, name)]
+    return [f"give {param(f'{home}.{name}', value)}" for home in homes]
 
 
 def _put(table: dict[str, Any], keys: list[str], value: Any) -> None:

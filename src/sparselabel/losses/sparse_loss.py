@@ -43,6 +43,7 @@ from sparselabel.losses.target_rules import no_negatives
 from sparselabel.models.classifier import Output
 
 SCAN_BATCH = 64  # images that a scan asks for at once
+USER = 5  # frames from a warning of a step to the caller, with two of torch's modules between
 INDEX = "the position of every image of the batch in the labels, as whole numbers (B,)"
 GEOMETRY = (
     "give geometry=, as ViewGeometry.from_boxes(boxes, flipped)",
@@ -59,8 +60,8 @@ class SparseLoss(nn.Module):
         Its name, or a combination, as ``en+scl`` (`sparselabel methods` lists them).
     labels
         (N, L) of the whole training set: 1, 0, and -1 or NaN for unknown, as a tensor, an array, a DataFrame
-        or a ``LabelTable``. Of a SciPy sparse matrix stored entries are known and all others unknown; it is
-        never written out, so that memory grows with what is known.
+        or a ``LabelTable``. Of a sparse matrix, SciPy's or torch's, stored entries are known and all others
+        unknown; it is never written out, so that memory grows with what is known.
     epochs
         How many epochs there will be; some methods (gr, em+apl) follow a schedule.
     head_epochs
@@ -127,6 +128,7 @@ class SparseLoss(nn.Module):
         self._pending: Step | None = None
         self._finite: Tensor | None = None
         self._seen = 0
+        self._looked = False
         self._state: dict[str, Any] | None = None
         self.register_load_state_dict_post_hook(lambda module, _: module._restore())  # type: ignore[no-untyped-call]
 
@@ -167,6 +169,9 @@ class SparseLoss(nn.Module):
         self.last = {name: loss.detach() for name, loss in losses.items()}
         loss = torch.stack([*losses.values()]).sum()
         if self.training:
+            if not self._looked:  # once: reading values on a GPU waits for it
+                self._looked = True
+                _warn_of_scores(step.outputs[0].logits)
             self._pending = _detached(step)
             self._finite = _is_finite(loss.detach(), step) if self._updates else None
             self._count(len(step.rows))
@@ -347,7 +352,7 @@ class SparseLoss(nn.Module):
                     f"epoch {self.epoch} has seen twice as many images as there are",
                     "call criterion.set_epoch(epoch) before the first step of every epoch",
                 ),
-                stacklevel=3,
+                stacklevel=USER,
             )
 
     def _refuse_missing(self) -> None:
@@ -517,6 +522,21 @@ def _refuse_geometry(geometry: object, images: int) -> None:
             value=len(geometry),
             allowed=images,
         )
+
+
+def _warn_of_scores(logits: Tensor) -> None:
+    """Warn of a first batch that looks as if a sigmoid had been taken already."""
+    if not logits.numel():
+        return
+    low, high = (float(value) for value in logits.detach().aminmax())
+    if 0 <= low < high <= 1:
+        warning = DataWarning(
+            f"the logits of the first batch are in {low:.3g}..{high:.3g}, as after a sigmoid",
+            "give the model's outputs before it: the loss applies it",
+            what="logits",
+            value=(low, high),
+        )
+        warnings.warn(warning, stacklevel=USER)
 
 
 def _is_finite(loss: Tensor, step: Step) -> Tensor:
