@@ -258,7 +258,9 @@ def test_labels_of_every_kind() -> None:
     frame = pd.DataFrame(floats)
     frames = (frame, frame.astype("Int64"), frame.astype("Int64").astype(object))
     place = torch.from_numpy(np.stack(known))
-    in_torch = torch.sparse_coo_tensor(place, wanted[known], wanted.shape, check_invariants=True)
+    in_torch = torch.sparse_coo_tensor(
+        place, torch.from_numpy(wanted[known]), wanted.shape, check_invariants=True
+    )
     for given in (OBSERVED, wanted, wanted.tolist(), floats, *frames, stored, stored.tocsr(), in_torch):
         np.testing.assert_array_equal(labels_of(given), wanted)
 
