@@ -26,7 +26,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 PARTS_OF_LOSSES = ("LabelLoss", "EntryLosses", "TargetLoss", "TargetRule", "Targets", "Step", "Needs")
 INTERNAL = {
     "Run": {"begin", "goes_on", "refuse_other_data", "require_finished", "data_name"},
-    "SparseLoss": {"get_extra_state", "set_extra_state"},
+    "SparseLoss": {"extra_repr", "get_extra_state", "set_extra_state"},
 }
 """Methods of public classes that the library, or torch, calls itself."""
 MADE_BY = {

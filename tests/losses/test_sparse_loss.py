@@ -572,3 +572,8 @@ def test_scores_in_place_of_logits_are_noticed_once(recwarn: pytest.WarningsReco
     (warned,) = recwarn.list
     assert isinstance(warned.message, DataWarning)
     assert (warned.message.what, warned.filename) == ("logits", __file__)
+
+
+def test_it_says_what_it_is() -> None:
+    images, classes = OBSERVED.shape
+    assert f"'en', {images} images, {classes} classes" in repr(criterion_of("en"))

@@ -197,6 +197,11 @@ class SparseLoss(nn.Module):
         with torch.no_grad():
             self.method.scan(steps)
 
+    def extra_repr(self) -> str:
+        """What stands in the parentheses when it is printed."""
+        images, classes = self.observed.shape
+        return f"{self.method_name!r}, {images:,} images, {classes:,} classes"
+
     def get_extra_state(self) -> dict[str, Any]:
         """What ``state_dict`` has beside buffers: all that the method remembers of the images."""
         self._remember()
