@@ -52,7 +52,7 @@ def refuse_counts(**given: tuple[object, int]) -> None:
 
 
 def kind_of(given: object) -> str:
-    """What an argument is, for an error."""
+    """A description of an argument for an error."""
     if isinstance(given, Tensor | np.ndarray):
         kind = "a tensor" if isinstance(given, Tensor) else "an array"
         return f"{kind} of shape {tuple(given.shape)} and {str(given.dtype).removeprefix('torch.')}"
