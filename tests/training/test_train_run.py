@@ -152,8 +152,8 @@ def test_without_validation_the_last_epoch_counts(tmp_path: Path) -> None:
     assert result["validation"] is None
     assert resolve(data, tiny("epr")).config.settings == {"expected_positives": "auto"}
     for config, flag in (
-        (tiny(head=HeadPhase(epochs=2, patience=1)), "`head.patience=1`"),
-        (tiny(finetune=FinetunePhase(epochs=1, patience=4)), "`finetune.patience=4`"),
+        (tiny(head=HeadPhase(epochs=2, patience=1)), r"`head=\{'patience': 1\}`"),
+        (tiny(finetune=FinetunePhase(epochs=1, patience=4)), r"`finetune=\{'patience': 4\}`"),
     ):
         said = (
             f"^{flag} waits for a better validation, but the data has no validation split: take 0, which "
