@@ -325,7 +325,7 @@ def test_two_nodes_of_which_a_worker_and_a_node_die(nodes: Nodes, tmp_path: Path
         expected = [csv_line(one, CLASSES, False).rstrip("\n") for one in on_one_machine(given)]
         assert said["rows"][name] == expected
         assert said[name]["images"] == len(expected)
-    assert said["alive"] == 1
+    assert said["left"] == 1
     prepared = Dataset.from_table("labels.csv", images="many", validation=0)
     assert said["prepared"] == {"many": prepared.train.digest, "many.tar": prepared.train.digest}
     assert "torn.tar.gz is cut short or no tar" in said["torn"]
