@@ -296,7 +296,7 @@ def test_two_nodes_of_which_a_worker_and_a_node_die(nodes: Nodes, tmp_path: Path
         paint(tmp_path / "many" / f"{number:03}.png", number % 256, 0)
     write_tar(tmp_path / "shard.tar", {f"{number}.png": png(0, number) for number in range(50)})
     write_tar(tmp_path / "many.tar", {file.name: file.read_bytes() for file in (tmp_path / "many").iterdir()})
-    lines = (f"{number:03}.png,{number % 2},1" for number in range(320))
+    lines = (f"{number:03}.png,{number % 2},{number // 2 % 2}" for number in range(320))
     (tmp_path / "labels.csv").write_text("\n".join(["image,cat,dog", *lines]))
     Path("b.parquet").rename("table.parquet")
     torn = write_tar(tmp_path / "torn.tar.gz", {f"{n}.png": png(n, n) for n in range(99)}, "w:gz")

@@ -105,8 +105,9 @@ def test_refusals_before_anything_is_asked_of_the_cluster(small: Dataset, tmp_pa
         config, out = changes.pop("config", tiny()), changes.pop("out", tmp_path / "run")
         train_on_ray("127.0.0.1:1", changes.pop("processes", 2), small, config, out, HERE, **changes)
 
-    with pytest.raises(ConfigError, match="a batch of 16 cannot be shared evenly by 3 processes"):
+    with pytest.raises(ConfigError, match="a batch of 16 cannot be shared evenly by 3 processes") as uneven:
         train(processes=3)
+    assert uneven.value.parameters == [uneven.value.what]
     with pytest.raises(ConfigError, match=r"'no-method'"):
         train(config=tiny("no-method"))
     (tmp_path / "photos").mkdir()
