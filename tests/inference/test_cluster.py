@@ -313,6 +313,7 @@ def test_two_nodes_of_which_a_worker_and_a_node_die(nodes: Nodes, tmp_path: Path
         env={
             **os.environ,
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Ray's word for: 127.0.0.1 stays that
+            "RAY_worker_niceness": "0",  # by default 15: beside other work they would hardly run
             "PYTHONPATH": os.pathsep.join(sources),
             "OMP_NUM_THREADS": "1",
         },

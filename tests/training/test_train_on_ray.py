@@ -309,7 +309,8 @@ def test_errors_of_a_process(small: Dataset, tmp_path: Path, as_process: Callabl
 
 
 # Ray's word for: take 127.0.0.1 for this machine's address, so that nothing outside can reach the nodes.
-LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+# Its processes have niceness 15 by default: beside other work they would hardly run.
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_worker_niceness": "0"}
 
 
 @pytest.mark.slow
