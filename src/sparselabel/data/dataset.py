@@ -132,7 +132,7 @@ class PreparedSplit:
         digest = int(self.digests[row]) if check else None
         if self.stored is None:
             return load(self.path(row), at_least, digest)
-        return load(self.path(row), at_least, digest, self.content(row))
+        return load(self.stored.place(row), at_least, digest, self.content(row))
 
     def without_labels(self) -> "PreparedSplit":
         """Its images alone: all that a process that loads them needs, which may get a copy."""
