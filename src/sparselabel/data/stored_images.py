@@ -99,7 +99,7 @@ class StoredImages:
         return f"{file.rstrip('/')}/{self.names[row]}" if self.offsets[row] == WHOLE else file
 
     def place(self, row: int) -> str:
-        """Where an image is, for an error message: its address, or its name in a shard."""
+        """Where an image is: its address, or its name in a shard."""
         file = self.file(row)
         return file if self.offsets[row] == WHOLE else f"{file}/{self.names[row]}"
 

@@ -166,7 +166,7 @@ def compute_features(
         features = of_cells.half() if cells else of_cells.mean(dim=(2, 3))
         if not bool(features.isfinite().all()):
             raise ModelError(
-                f"features of {split.path(int(numbers[0]))} or one of the next images are beyond what "
+                f"features of {split.place(int(numbers[0]))} or one of the next images are beyond what "
                 f"{'half precision' if cells else 'float32'} holds",
                 f"leave {param('frozen')} out",
                 f"take another {param('backbone')}",
