@@ -404,5 +404,5 @@ def changed_files(prepared: Dataset, report: Callable[[int], None]) -> Iterator[
             for start in range(0, len(split), BLOCK):
                 rows = range(start, min(start + BLOCK, len(split)))
                 others = zip(rows, pool.map(changed, rows), strict=True)
-                yield from (split.place(row) for row, other in others if other)
+                yield from (str(split.place(row)) for row, other in others if other)
                 report(len(rows))

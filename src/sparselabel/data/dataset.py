@@ -145,9 +145,9 @@ class PreparedSplit:
         """A row's file; of a stored image there is none."""
         return self.root / str(self.paths[row])
 
-    def place(self, row: int) -> str:
-        """Where a row's image is: its path, its address, or its name in a shard."""
-        return str(self.path(row)) if self.stored is None else self.stored.place(row)
+    def place(self, row: int) -> Path | str:
+        """Where a row's image is: its file, its address, or its name in a shard."""
+        return self.path(row) if self.stored is None else self.stored.place(row)
 
     def content(self, row: int) -> bytes:
         """The bytes of a row's image."""
