@@ -1,4 +1,4 @@
-"""A Ray cluster (the extra ``cluster``): joining it, what nodes have, and refusing those that cannot work.
+"""Join a Ray cluster (the extra ``cluster``), list its nodes, and refuse nodes that cannot work.
 
 Ray's protocol is unauthenticated and runs what it is sent: it is for networks that one trusts.
 """
@@ -18,6 +18,7 @@ from sparselabel.errors import ConfigError, RunError, counted, listing, param
 PACKAGES = ("sparselabel", "torch", "numpy")
 """Packages of which all nodes must have the version of the machine that asks: others may change results."""
 PATIENCE = 120  # seconds until a node that says nothing counts as unreachable
+ATTEMPTS = "2"  # to reach the head, of about 40 seconds each: Ray makes twenty by default
 SETTINGS = b"\x04"  # the type of the frame that each side of HTTP/2, which gRPC is made of, sends first
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + SETTINGS + b"\0" * 5
 
@@ -54,6 +55,7 @@ def connect(ray: Any, address: str) -> None:
     """Join a cluster; refuses an address where there is none, or one of another version of Ray or Python."""
     try:
         _knock(address)
+        os.environ.setdefault("RAY_gcs_server_port_wait_time_s", ATTEMPTS)
         with _silent():
             ray.init(address=address, log_to_driver=False, logging_level="error", namespace="sparselabel")
     except (OSError, ValueError, RuntimeError) as error:
@@ -68,7 +70,7 @@ def connect(ray: Any, address: str) -> None:
 
 
 def _knock(address: str) -> None:
-    """Raise at once if nobody listens at HOST:PORT who speaks gRPC as Ray does: Ray would try for minutes."""
+    """Raise at once if nobody at HOST:PORT speaks gRPC, as Ray does: Ray would try for minutes."""
     host, colon, port = address.rpartition(":")
     if not colon or "://" in address:
         return
@@ -95,7 +97,7 @@ def _silent() -> Iterator[None]:
 
 
 class Node(NamedTuple):
-    """A node of the cluster that is alive, and what it has in all."""
+    """A live node of the cluster, with its total resources."""
 
     id: str
     name: str
@@ -118,7 +120,7 @@ def alive_nodes(ray: Any) -> list[Node]:
 
 
 class Seen(NamedTuple):
-    """What a node has: versions of packages, and digests of files; None for what is not there."""
+    """What a node has: versions of packages and digests of files; None for missing ones."""
 
     versions: dict[str, str | None]
     files: dict[str, str | None]
@@ -139,7 +141,7 @@ def wants_gpu(nodes: Sequence[Node], accelerator: str) -> bool:
 
 
 def listed(nodes: Sequence[Node]) -> str:
-    """What nodes have, for an error message."""
+    """A text on what nodes have, for an error message."""
     return listing(f"{counted(node.cores, 'core')} and {counted(node.gpus, 'GPU')}" for node in nodes)
 
 
@@ -197,7 +199,7 @@ class NodeGoneError(Exception):
 def look_at(
     ray: Any, nodes: Sequence[Node], packages: list[str], paths: list[str]
 ) -> Iterator[tuple[Node, Seen | Exception]]:
-    """What the nodes have, found by a task on each; or why that is not known."""
+    """Find out by a task on each node what it has, or why that is unknown."""
     from ray.exceptions import GetTimeoutError, NodeDiedError, RayError, TaskUnschedulableError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
