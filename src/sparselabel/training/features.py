@@ -190,7 +190,7 @@ def sums_file(file: Path) -> Path:
 def read_features(file: Path, cells: bool) -> npt.NDArray[np.floating]:
     """Features from ``compute_features``, in RAM or mapped: processes of a machine share mapped pages.
 
-    Features of cells are mapped and checked when read; pooled ones are mapped where they take much of the RAM.
+    Features of cells are mapped and checked when read; pooled ones are mapped where they take much RAM.
     """
     again = "remove it, and it is computed again"
     mapped = cells or (file.is_file() and file.stat().st_size > SHARE_OF_RAM * available_memory())
