@@ -12,6 +12,7 @@ import json
 import os
 import platform
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -230,7 +231,13 @@ def no_room(folder: Path, size: int, free: int) -> ResourceError:
 
 
 def content_digest(path: Path) -> str:
-    """What tells a file's content from any other."""
+    """What tells a file's content from any other; one that has not changed is read once."""
+    about = path.stat()
+    return _digest(path.absolute(), about.st_mtime_ns, about.st_size, about.st_ino)
+
+
+@lru_cache
+def _digest(path: Path, *_about: int) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
