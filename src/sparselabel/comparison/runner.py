@@ -227,6 +227,7 @@ def _train_apart(
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # a bar's may be locked by a thread left behind
     torch.set_num_threads(1)
     outcomes = [*_train_group(data, group, machine, command, replace(handling, quiet=True))]
     results.send(outcomes)
