@@ -358,7 +358,8 @@ def _input(files: list[str], theirs: bool, cores: int) -> Work:
 
     seen = transforms.Compose([transforms.Resize(256), transforms.CenterCrop(SIZE), transforms.PILToTensor()])
     workers = cores if cores > 1 else 0
-    loader = DataLoader(_Seen(files, seen), batch_size=BATCH, num_workers=workers)
+    images: Any = _Seen(files, seen)
+    loader: DataLoader[Any] = DataLoader(images, batch_size=BATCH, num_workers=workers)
     return lambda: [*loader]
 
 
