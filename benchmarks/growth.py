@@ -71,7 +71,7 @@ def _scores(images: int, classes: int) -> np.ndarray:
 def _evaluate(folder: Path, images: int, classes: int) -> Callable[[], object]:
     from sparselabel.inference.class_thresholds import write_class_thresholds
     from sparselabel.inference.evaluate import keep_evaluation
-    from sparselabel.inference.score_files import new_scores
+    from sparselabel.inference.saved_scores import new_scores
     from sparselabel.metrics.localization import LocalizationMetric
     from sparselabel.metrics.score_file import ScoreFile, ScoreMatrix
 
