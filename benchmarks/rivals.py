@@ -176,7 +176,10 @@ def _beside(works: dict[str, tuple[str, ...]]) -> dict[str, Seconds]:
                 raise RuntimeError(f"{name} has no pipes")
             process.stdin.write("\n")
             process.stdin.flush()
-            wall, processor = json.loads(process.stdout.readline() or f'"{name} ended"')
+            line = process.stdout.readline()
+            if not line:
+                raise RuntimeError(f"{name} ended")
+            wall, processor = json.loads(line)
             turns[name].append((wall, processor))
     for process in processes.values():
         process.communicate()
