@@ -12,6 +12,7 @@ import json
 import os
 import platform
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -238,7 +239,13 @@ def no_room(folder: Path, size: int, free: int) -> ResourceError:
 
 
 def content_digest(path: Path) -> str:
-    """A digest of a file's content."""
+    """A digest of a file's content; a file that has not changed is read once."""
+    about = path.stat()
+    return _digest(path.absolute(), about.st_mtime_ns, about.st_size, about.st_ino)
+
+
+@lru_cache
+def _digest(path: Path, *_about: int) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,7 +64,6 @@ LONG_CALIBRATION = 10_000_000  # entries of validation from which on it is told 
 
 def run_metadata(data: Dataset, command: Sequence[str], config: TrainConfig | None = None) -> dict[str, Any]:
     """The content of run.json; with a configuration, it includes digests of the files that this names."""
-    packages = ("sparselabel", "torch", "torchvision", "timm", "lightning-fabric", "numpy")
     contents = {}
     if config is not None:
         contents["weights_identity"] = weights_identity(config)
@@ -81,8 +81,14 @@ def run_metadata(data: Dataset, command: Sequence[str], config: TrainConfig | No
         "annotation": data.annotation,
         "classes": list(data.classes),
         "command": list(command),
-        "versions": {name: version(name) for name in packages} | {"python": sys.version.split()[0]},
+        "versions": _versions() | {"python": sys.version.split()[0]},
     }
+
+
+@cache
+def _versions() -> dict[str, str]:
+    packages = ("sparselabel", "torch", "torchvision", "timm", "lightning-fabric", "numpy")
+    return {name: version(name) for name in packages}
 
 
 def train_run(
