@@ -98,7 +98,7 @@ def main() -> None:
         with spelled(AS_FLAGS):
             app(sys.argv[1:], result_action="return_value")
     except SparselabelError as error:
-        _say("error", error.render())
+        _say("error", error.render(AS_FLAGS))
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except KeyboardInterrupt:
         _say(
@@ -146,6 +146,6 @@ def _say(kind: str, text: str) -> None:
 
 def _say_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     if isinstance(message, DataWarning | ModelWarning):
-        _say("warning", message.render())
+        _say("warning", message.render(AS_FLAGS))
     elif issubclass(category, UserWarning):
         _say("note", f"{category.__name__}: {message}")
