@@ -164,9 +164,9 @@ class FiftyOneFile(_Collected):
         root, inner = self.relative()
         labels = {
             inner[image].rpartition(".")[0]: [
-                {"label": index[name], "confidence": round(score, 4)} for name, score in found
+                {"label": index[name], "confidence": round(score, 4)} for name, score in names
             ]
-            for image, found in self.predictions
+            for image, names in self.predictions
         }
         self.save({"classes": list(self.classes), "labels": labels})
         lost = len(self.predictions) - len(labels)
