@@ -124,7 +124,7 @@ def _taken(path: Path, file: Path, remedies: tuple[str, ...]) -> RunError:
 
 def _holders(file: Path) -> Iterator[tuple[int, str, str]]:
     """The processes that wrote their names into a lock, without those of this host that have ended."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         for line in file.read_text(encoding="utf-8").splitlines():
             about = json.loads(line)
             process, host = int(about["process"]), str(about["host"])

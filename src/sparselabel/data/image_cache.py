@@ -48,17 +48,18 @@ _written: dict[int, int] = {}
 
 
 def cached(key: str, digest: int | None, fetch: Callable[[], bytes]) -> bytes:
-    """What ``fetch`` gives, from the cache if it is there; content of another ``digest`` is fetched again."""
+    """What ``fetch`` gives, from the cache if content of this ``digest`` is in it (None: never)."""
     room = cache_room()
     if not room:
         return fetch()
     name = hashlib.blake2b(key.encode(errors="surrogateescape"), digest_size=16).hexdigest()
     file = image_cache_folder() / name[:2] / name
-    with suppress(OSError):
-        content = file.read_bytes()
-        if digest is None or digest_of(content) == digest:
-            os.utime(file)
-            return content
+    if digest is not None:
+        with suppress(OSError):
+            content = file.read_bytes()
+            if digest_of(content) == digest:
+                os.utime(file)
+                return content
     content = fetch()
     with suppress(OSError):  # a cache that cannot be written is none
         _keep(file, content, room)

@@ -59,6 +59,8 @@ def file_system(address: str) -> tuple[Any, str]:
             value=scheme,
             allowed=STORES,
         )
+    if "::" in address:  # fsspec would take what follows for another address
+        raise DataError(f"{address} cannot be read: it has :: in it", "rename the file", what=address)
     from fsspec.core import url_to_fs
 
     try:

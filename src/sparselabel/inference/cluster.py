@@ -362,7 +362,7 @@ def _plan(task: Task, words: Sequence[str], part_images: int, job: JobFile | Non
         file = task.part_file(count - 1)
         if job is None:
             write_text(out / PLANNED / file.name, text)
-        elif not file.is_file() or file.read_text(encoding="utf-8") != text:
+        elif not file.is_file() or file.read_bytes() != text.encode():
             raise _other_images(out, count)
     if job is not None and job.get("parts") != count:
         raise _other_images(out, count)
