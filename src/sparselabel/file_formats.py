@@ -304,7 +304,7 @@ def _refuse_header(stream: IO[bytes], size: int) -> None:
         shape, _, dtype = read(stream)
         if dtype.kind not in PLAIN or dtype.hasobject:
             raise ValueError(f"it holds {dtype}, neither numbers nor texts")
-        if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > size - stream.tell():
+        if min(shape, default=0) < 0 or math.prod(shape) * max(dtype.itemsize, 1) > size - stream.tell():
             raise ValueError(f"it is too short for {dtype} of shape {shape}")
     except (MemoryError, RecursionError, SyntaxError, TypeError) as problem:  # of a header that is no text
         raise ValueError("its header is damaged") from problem
