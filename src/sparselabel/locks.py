@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sparselabel.errors import RunError, param
-from sparselabel.files import require_folder_to_write
+from sparselabel.files import named, require_folder_to_write
 
 LOCK = ".lock"
 
@@ -76,7 +76,8 @@ def _take(path: Path, file: Path, remedies: tuple[str, ...], shared: bool) -> in
                 continue
             if not shared:
                 os.ftruncate(descriptor, 0)
-            os.write(descriptor, _own_line())
+            with named(file):
+                os.write(descriptor, _own_line())
         except BlockingIOError:
             os.close(descriptor)
             raise _taken(path, file, remedies) from None

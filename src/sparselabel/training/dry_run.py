@@ -108,7 +108,7 @@ class RunCost:
     ``prior_time`` and ``prior_disk`` what the run takes that finds the prior: both come before training.
     ``gpu_there``, ``ram_there`` and ``disk_there`` are what the machine has (the GPU in all, others free);
     when free RAM was looked at, the process already had ``ram_taken``. ``ram_at_end`` is what scores,
-    calibration and measures take beside what training holds; ``scores`` are bytes of the scores that are kept.
+    calibration and measures take beside what training holds; ``scores`` are bytes of those that are kept.
     """
 
     phases: tuple[PhaseCost, ...]
