@@ -1,4 +1,4 @@
-"""What this machine has for sparselabel, and what to do about what is missing.
+"""Check what this machine has for sparselabel, and suggest how to get what is missing.
 
 Nothing here reads or shows tokens: of addresses only the host is shown.
 """
@@ -167,14 +167,14 @@ def _expected_positives(run: Path) -> Iterator[Finding]:
     if not file.is_file():  # no run, or one without an estimate
         return
     try:
-        found = read_json(file, Expected)
+        estimate = read_json(file, Expected)
     except SparselabelError as error:
         yield _finding("expected positives", error.problem, "train again")
         return
-    how, k, (low, high), why = found["how"], found["K"], found["interval"], found["why"]
+    how, k, (low, high), why = estimate["how"], estimate["K"], estimate["interval"], estimate["why"]
     from sparselabel.expected_positives.class_counts import remedy_of
 
-    remedy = "" if found["trusted"] else remedy_of(how, k, (low, high))
+    remedy = "" if estimate["trusted"] else remedy_of(how, k, (low, high))
     yield _finding("expected positives", f"K {k:.2f} ({low:.2f} – {high:.2f}): {why}", remedy)
 
 

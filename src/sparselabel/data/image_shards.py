@@ -128,7 +128,7 @@ class _Header(tarfile.TarInfo):
 
 
 def read_members(file: str) -> Iterator[tuple[str, int, bytes]]:
-    """The images of a tar in their order: name, where it begins, and content."""
+    """The images of a tar in order: name, offset and content."""
     packed = not file_name(file).lower().endswith(".tar")
     with open_file(file, in_order=True) as stream, ExitStack() as opened:
         # gzip's own reader checks the sum at the end and that there is one, which tarfile's does not.

@@ -1,4 +1,4 @@
-"""Scores (N, L) that are too many for memory: a file, read some images or some classes at a time.
+"""Scores (N, L) that do not fit into memory: a file, read by blocks of images or of classes.
 
 The file is an array of NumPy's own format in tiles, (row tiles, class tiles, TILE, TILE), so that both a
 block of images and a block of classes are a few long reads. It is read, not mapped: what has been looked at
@@ -56,7 +56,7 @@ class ScoreFile:
 
     @property
     def size(self) -> int:
-        """How many scores there are."""
+        """The number of scores."""
         return self.shape[0] * self.shape[1]
 
     @property
