@@ -557,7 +557,7 @@ def _read_figures(folder: Path) -> object:
 
 def _large_scores(folder: Path) -> None:
     """Scores that are too many for memory, and those that a run was given; without checksums that fit."""
-    from sparselabel.inference.score_files import keep_scores, new_scores
+    from sparselabel.inference.saved_scores import keep_scores, new_scores
     from sparselabel.metrics import score_file
     from sparselabel.training.given_scores import keep_given_scores
 
@@ -577,13 +577,13 @@ def _large_scores(folder: Path) -> None:
 
 def _read_large_scores(folder: Path) -> object:
     from sparselabel.doctor import _expected_positives
-    from sparselabel.inference.score_files import saved_scores
+    from sparselabel.inference.saved_scores import saved_scores
     from sparselabel.locks import _holders
     from sparselabel.training import given_scores
 
     run = _run_of(folder)
     with (
-        patch("sparselabel.inference.score_files.require_checksum"),
+        patch("sparselabel.inference.saved_scores.require_checksum"),
         patch.object(given_scores, "require_own_checksum"),
     ):
         scores = saved_scores(run, "test").scores[:]

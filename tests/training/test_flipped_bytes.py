@@ -11,7 +11,7 @@ import torch
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation
 from sparselabel.data.dataset import Dataset, open_prepared, require_as_written
 from sparselabel.errors import DataError, RunError
-from sparselabel.inference.score_files import keep_scores, new_scores, saved_scores
+from sparselabel.inference.saved_scores import keep_scores, new_scores, saved_scores
 from sparselabel.inference.scorer import load_classifier
 from sparselabel.losses.memory.row_store import HEADER_BYTES, FileRowStore
 from sparselabel.metrics import score_file
