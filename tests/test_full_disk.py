@@ -13,6 +13,7 @@ from PIL import Image
 from sparselabel.checksums import write_array
 from sparselabel.config import Preparation, TrainConfig, save
 from sparselabel.data.dataset import Dataset, open_prepared
+from sparselabel.data.labels import LabelTable
 from sparselabel.data.write_labels import write_labels
 from sparselabel.errors import ResourceError, SparselabelError
 from sparselabel.files import write_json
@@ -123,9 +124,10 @@ def test_scores_of_a_review(data: Dataset, full_disk: Path, monkeypatch: pytest.
     """They are mapped: without room of their own, writing them ended the process (SIGBUS)."""
     monkeypatch.setattr(review_scores, "load_scorer", lambda *_, **__: None)
     os.truncate(full_disk / "filler", (full_disk / "filler").stat().st_size - 4096)
-    run = Run(full_disk)
+    values = np.zeros((600, len(data.classes)), np.int8)
+    many, run = LabelTable(np.arange(600).astype(str), data.classes, values), Run(full_disk)
     with pytest.raises(ResourceError) as error:
-        review_scores.write_review_scores(run, data.train.take(np.arange(600) % len(data.train)))
+        review_scores.write_review_scores(run, replace(data.train, truth=many))
     assert (error.value.what, error.value.value) == (full_disk, 600 * len(data.classes) * 2 + 128)
     assert not run.review_scores_file.exists()
     assert not [*full_disk.glob("*.partial")]
