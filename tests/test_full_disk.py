@@ -123,7 +123,7 @@ def test_labels_of_prepared_data(data: Dataset, full_disk: Path) -> None:
 def test_scores_of_a_review(data: Dataset, full_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are mapped: without room of their own, writing them ended the process (SIGBUS)."""
     monkeypatch.setattr(review_scores, "load_scorer", lambda *_, **__: None)
-    os.truncate(full_disk / "filler", (full_disk / "filler").stat().st_size - 4096)
+    os.truncate(full_disk / "filler", (full_disk / "filler").stat().st_size - 2 * 4096)
     values = np.zeros((600, len(data.classes)), np.int8)
     many, run = LabelTable(np.arange(600).astype(str), data.classes, values), Run(full_disk)
     with pytest.raises(ResourceError) as error:

@@ -25,6 +25,7 @@ Kind = TypeVar("Kind")
 Errors = type[SparselabelError]
 
 DEEPEST = 100  # lists and objects inside each other
+LOOKED_AT = 1 << 20  # bytes of texts that are looked at also where they are mapped
 DIGITS = 308  # of a whole number: more are beyond any float
 _LONG_NUMBER = re.compile(rf"\d{{{DIGITS + 1}}}")
 _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
@@ -200,7 +201,7 @@ def read_array(
         with file.open("rb") as stream:
             _refuse_header(stream, os.fstat(stream.fileno()).st_size)
         array: npt.NDArray[Any] = np.load(file, mmap_mode="c" if mapped else None, allow_pickle=False)
-        if not mapped:
+        if not mapped or array.nbytes <= LOOKED_AT:
             _refuse_half_characters(array)
     refuse_other_layout(file, {"": array}, {"": layout} if layout else {}, *remedies, error=error)
     return array

@@ -178,6 +178,15 @@ CASES: list[tuple[str, str, Damage]] = [
     ("prepared data", "dataset.json", without_key("splits", "train", "digest")),
     ("prepared data", "ids.npy", npy("()")),
     ("prepared data", "observed.npy", npy("(3, 2)", "<f8", bytes(48))),
+    ("stored images", "a/train/stored_numbers.npy", saved(np.array([0, 1, 0]))),
+    ("stored images", "a/train/stored_offsets.npy", saved(np.array([-2, 0, 0]))),
+    ("stored images", "a/train/stored_sizes.npy", saved(np.array([2**40, 9, 9]))),
+    ("stored images", "b/train/stored_sizes.npy", saved(np.array([-1, 1, 0]))),
+    ("stored images", "a/train/stored_tables.npy", npy("(0,)", "<U1")),
+    ("stored images", "a/train/stored_files.npy", texts(0x110000)),
+    ("stored images", "a/train/observed_starts.npy", saved(np.array([0, 9, 2, 6]))),
+    ("stored images", "a/train/observed_columns.npy", saved(np.array([0, 1, 0, 1, -1, 1], np.int32))),
+    ("stored images", "a/train/observed_known.npy", saved(np.array([1, 0, 7, 1, 1, 0], np.int8))),
     ("run", "run.json", without_key("classes")),
     ("run", "run.json", with_key("data", value='"a\\u0000b"')),
     ("run", "run.json", with_key("data", value=f'"{"x" * 300}"')),
@@ -239,7 +248,7 @@ def test_it_is_refused_by_name(
     samples: Callable[[str], Sample], name: str, file: str, damage: Damage
 ) -> None:
     sample = samples(name)
-    path = next(path for path in sample.files if path.name == file)
+    path = next(path for path in sample.files if f"/{path.as_posix()}".endswith(f"/{file}"))
     content = damage(sample.whole[path]) if callable(damage) else damage
     content = content.encode() if isinstance(content, str) else content
     assert content != sample.whole[path]
