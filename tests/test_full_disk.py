@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sparselabel.checksums import write_array
 from sparselabel.config import Preparation, TrainConfig, save
 from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.labels import LabelTable
 from sparselabel.data.write_labels import write_labels
 from sparselabel.errors import ResourceError, SparselabelError
+from sparselabel.file_formats import write_array
 from sparselabel.files import write_json
 from sparselabel.inference import review_scores
 from sparselabel.inference.prediction_files import FiftyOneFile, LabelStudioFile, SortedImages, XmpSidecars

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.errors import RunError, SparselabelError
-from sparselabel.files import atomic_write
 
 BLOCK = 1 << 22
 
@@ -44,18 +43,8 @@ def json_checksum(content: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(counted, sort_keys=True).encode())
 
 
-def write_array(path: Path, array: npt.NDArray[Any]) -> None:
-    """Write an .npy file atomically, with a checksum behind the array, which readers of NumPy do not see."""
-    with atomic_write(path) as partial:
-        with partial.open("wb") as file:
-            np.save(file, array, allow_pickle=False)
-        checksum = file_checksum(partial).to_bytes(4, "little")
-        with partial.open("ab") as file:
-            file.write(checksum)
-
-
 def require_own_checksum(path: Path, *remedies: str) -> None:
-    """Raise if a file is not what ``write_array`` wrote."""
+    """Raise if a file is not what ``file_formats.write_array`` wrote."""
     checksum, last = 0, b""
     with path.open("rb") as file:
         while block := file.read(BLOCK):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from sparselabel.errors import ConfigError, DataError, ResourceError, RunError, SparselabelError
-from sparselabel.files import BRING_BACK
+from sparselabel.files import BRING_BACK, atomic_write
 from sparselabel.schema import checked
 
 if TYPE_CHECKING:
@@ -205,6 +205,20 @@ def read_array(
             _refuse_half_characters(array)
     refuse_other_layout(file, {"": array}, {"": layout} if layout else {}, *remedies, error=error)
     return array
+
+
+def write_array(path: Path, array: "npt.NDArray[Any]") -> None:
+    """Write an .npy file atomically, with a checksum behind the array, which readers of NumPy do not see."""
+    import numpy as np
+
+    from sparselabel.checksums import file_checksum
+
+    with atomic_write(path) as partial:
+        with partial.open("wb") as file:
+            np.save(file, array, allow_pickle=False)
+        checksum = file_checksum(partial).to_bytes(4, "little")
+        with partial.open("ab") as file:
+            file.write(checksum)
 
 
 def read_arrays(

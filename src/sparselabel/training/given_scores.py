@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.checksums import require_own_checksum, write_array
+from sparselabel.checksums import require_own_checksum
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.external_scores import read_scores
-from sparselabel.file_formats import read_array
+from sparselabel.file_formats import read_array, write_array
 from sparselabel.losses.base import ComposedLoss
 from sparselabel.losses.score_prior import ScorePrior
 from sparselabel.models.zero_shot import PROMPT, zero_shot_scores
