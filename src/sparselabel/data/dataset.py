@@ -278,9 +278,10 @@ class Dataset:
     ) -> "Dataset":
         """A map-style torch dataset of items (image, label), with PIL images, arrays or tensors.
 
-        A label is the index of a class that is there, whose other labels are unknown, or a vector of 1, 0 and
-        -1. ``labels`` (N, L) are taken instead of those of the items. Leave transforms out: images become
-        views here. ``val`` and ``test`` are datasets too; for other arguments see ``from_arrays``.
+        A label is the index or the name of a class that is there, or a list of these, and other labels are
+        unknown; or a vector of 1, 0 and -1. ``labels`` (N, L) are taken instead of those of the items. Leave
+        transforms out: images become views here. ``val`` and ``test`` are datasets too; for other arguments
+        see ``from_arrays``.
         """
         from sparselabel.data.from_objects import read_torch
         from sparselabel.data.prepare import prepare_objects
