@@ -2,10 +2,10 @@
 
     python -m benchmarks.gap_shares results/kinds-of-labels.csv --against pu
 
-A share is (test − test of `an`) / (test of `bce` − test of `an`), from means over the seeds. Its 95 % interval is
-Student's t over the shares of the seeds, each with the `an` and `bce` of its seed; the difference to another
-method has one alike. The mean of several kinds of labels, and how far it is from the other method's, have the t
-interval over the kinds.
+A share is (test − test of `an`) / (test of `bce` − test of `an`), from means over the seeds. Its 95 %
+interval is Student's t over the shares of the seeds (or draws of labels), each with the `an` and `bce` of its
+seed; the difference to another method has one alike. The mean of several kinds of labels, and how far it is from the
+other method's, have the t interval over the kinds.
 """
 
 import argparse
@@ -23,7 +23,7 @@ SETTINGS = ("preset", "varied", "value", "weight", "smallest_crop", "lr")
 
 
 def per_seed(file: Path) -> dict[tuple[str, str], dict[str, Floats]]:
-    """Test mAP of every seed, by data and labels, and by method; of several learning rates the best in validation."""
+    """Test mAP of every seed, by data and labels, and by method; of several rates the best in validation."""
     tables: dict[tuple[str, str], dict[str, dict[str, list[tuple[float, float]]]]] = {}
     with file.open(newline="") as stream:
         for row in csv.DictReader(stream):
@@ -77,8 +77,8 @@ def main(file: Path, against: str) -> None:
             if len(shares) == len(of_methods["an"]) > 1:
                 low, high = interval(np.array(shares))
                 points = _paired(100 * np.array(shares), 100 * np.array(of_methods[against]))
-                print(f"{data}, {len(shares)} kinds: {method:12} {np.mean(shares):.0%} ({low:.0%} to {high:.0%}), "
-                      f"over {against} {points}")  # fmt: skip
+                print(f"{data}, {len(shares)} kinds: {method:12} {np.mean(shares):.0%} "
+                      f"({low:.0%} to {high:.0%}), over {against} {points}")  # fmt: skip
 
 
 def _paired(values: Floats, others: Floats) -> str:

@@ -188,7 +188,8 @@ def _results(name: str, measured: Measured) -> str:
                 rows.append(f"| {title} | {value.named} | {value.words} | {others} |")
     if not rows:
         return "**Our result.** Not measured yet."
-    table = ["**Our result**, test mAP, ± over seeds or draws ([how](../results.md)):", "", "| data | method | test mAP | beside |"]
+    head = "**Our result**, test mAP, ± over seeds or draws ([how](../results.md)):"
+    table = [head, "", "| data | method | test mAP | beside |"]
     return "\n".join([*table, "|---|---|---|---|", *rows])
 
 

@@ -106,12 +106,14 @@ def _of_file(file: Path, title: str) -> list[tuple[str, Value]]:
 
 
 def _chosen_rates(rows: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """The learning rate of every method with the best mean validation mAP, where a line is a rate and a seed."""
+    """Every method's rate with the best mean validation mAP, where a line is a rate and a seed."""
     of: dict[str, dict[str, list[float]]] = {}
     for row in rows:
         rates = of.setdefault(row["method"], {})
         rates.setdefault(row["lr"], []).append(float(row["validation_mAP"]))
-    return {method: max(rates, key=lambda rate: statistics.fmean(rates[rate])) for method, rates in of.items()}
+    return {
+        method: max(rates, key=lambda rate: statistics.fmean(rates[rate])) for method, rates in of.items()
+    }
 
 
 def _preset(row: Mapping[str, str]) -> str:

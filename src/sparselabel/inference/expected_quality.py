@@ -173,8 +173,8 @@ def trust_in(thresholds: ClassThresholds, run: Path) -> list[str]:
     if thresholds.answers_needed:
         said.append(
             f"{command('review', run, goal='thresholds')} mends that: it takes about "
-            f"{counted(thresholds.answers_needed, 'answer')} about validation images. Thresholds "
-            f"and these estimates then rest on answers; the model itself gets better by {command('review', run)}."
+            f"{counted(thresholds.answers_needed, 'answer')} about validation images. Thresholds and "
+            f"these estimates then rest on answers; the model itself gets better by {command('review', run)}."
         )
     elif not few:  # nothing that answers could mend
         said.append(f"{poor[0].name}: {poor[0].why}.")
