@@ -3,9 +3,9 @@
     python -m benchmarks.gap_shares results/kinds-of-labels.csv --against pu
 
 A share is (test − test of `an`) / (test of `bce` − test of `an`), from means over the seeds. Its 95 %
-interval is Student's t over the shares of the seeds (or draws of labels), each with the `an` and `bce` of its
-seed; the difference to another method has one alike. The mean of several kinds of labels, and how far it is from the
-other method's, have the t interval over the kinds.
+interval is Student's t over the shares of the seeds (or draws of labels), each with the `an` and `bce` of
+its seed; the difference to another method has one alike. The mean of several kinds of labels, and how far
+it is from the other method's, have the t interval over the kinds.
 """
 
 import argparse
