@@ -1,4 +1,4 @@
-"""``SparseLabelClassifier``: what it learns, scikit-learn's checks, and what it refuses."""
+"""``SparseLabelClassifier``: what it learns, scikit-learn's checks, and refused inputs."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""The public function, trained for real on a few scenes."""
+"""``sparselabel.compare`` on a few scenes."""
 
 import builtins
 import json

@@ -1,4 +1,4 @@
-"""Data of Python objects: arrays, torch datasets, Hugging Face datasets."""
+"""Data sets of Python objects: arrays, torch datasets, Hugging Face datasets."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Names put together: readings, elements and consistency."""
+"""Combined names: entry losses, consistency and other terms."""
 
 import functools
 import inspect

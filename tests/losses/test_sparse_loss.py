@@ -1,4 +1,4 @@
-"""``SparseLoss`` in loops of one's own: equal to the method with its hooks called by hand."""
+"""``SparseLoss`` in a training loop equals the method with its hooks called by hand."""
 
 import copy
 import io

@@ -1,4 +1,4 @@
-"""The page of the API is that of the docstrings, and leaves no public name out."""
+"""The API page matches the docstrings and lists every public name."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""``sparselabel.train``: runs from Python, on data in memory, with callbacks and models of one's own."""
+"""``sparselabel.train`` on data in memory, with callbacks and custom models."""
 
 import json
 from collections.abc import Callable

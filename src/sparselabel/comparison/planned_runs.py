@@ -37,7 +37,7 @@ class PlannedRun:
 
     @property
     def key(self) -> RunKey:
-        """What tells it from other runs of the same settings."""
+        """Its seeds, which distinguish runs with the same settings."""
         return self.seed if self.label_seed is None else (self.label_seed, self.seed)
 
     def __str__(self) -> str:
@@ -189,7 +189,7 @@ class RunsCallback:
         """So many runs were finished before."""
 
     def on_start(self, run: PlannedRun, others: int = 0) -> None:
-        """A run begins here, and ``others`` beside it (not on a cluster, where nobody knows when)."""
+        """A run begins on this machine, with ``others`` beside it; not called on a cluster."""
 
     def on_end(self, outcome: Outcome) -> None:
         """A run is finished or has failed."""

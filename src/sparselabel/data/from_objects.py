@@ -1,4 +1,4 @@
-"""Data sets of Python objects, read as a ``RawDataset``: arrays, torch datasets, Hugging Face datasets."""
+"""Read Python objects as a ``RawDataset``: arrays, torch datasets, Hugging Face datasets."""
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -65,17 +65,17 @@ def read_torch(
     (N, L) by split are taken instead; else ``dataset.targets``, else those of the items, one after the other.
     """
     train = splits["train"]
-    counts = {name: _length(part, name) for name, part in splits.items()}
+    counts = {name: _length(split, name) for name, split in splits.items()}
     names = tuple(str(name) for name in classes or getattr(train, "classes", None) or ())
     given = labels or {}
-    targets = {name: _targets(part) for name, part in splits.items() if name not in given}
+    targets = {name: _targets(split) for name, split in splits.items() if name not in given}
     if not names:
         names = tuple(str(number) for number in range(max(map(_count, [*targets.values(), *given.values()]))))
     values: dict[str, LabelMatrix] = {name: label_matrix_of(table) for name, table in given.items()}
     values |= {name: _target_rows(some, names) for name, some in targets.items()}
     raw = {
-        name: _split(ImageSource(part, np.arange(counts[name]), _first), names, values[name], name)
-        for name, part in splits.items()
+        name: _split(ImageSource(split, np.arange(counts[name]), _first), names, values[name], name)
+        for name, split in splits.items()
     }
     return RawDataset(type(train).__name__, root, raw, own=True)
 
@@ -92,28 +92,28 @@ def read_huggingface(
 
     A label is an index or a name, a list of these, or, where classes have no names, a vector of 1, 0 and -1.
     """
-    parts = dict(dataset) if isinstance(dataset, Mapping) else {"train": dataset}
-    parts = _renamed(parts)
-    strangers = parts.keys() - {*SPLITS}
-    if strangers or "train" not in parts:
+    splits = dict(dataset) if isinstance(dataset, Mapping) else {"train": dataset}
+    splits = _renamed(splits)
+    strangers = splits.keys() - {*SPLITS}
+    if strangers or "train" not in splits:
         raise DataError(
-            f"splits are called {listing(SPLITS)}, and there must be a 'train', not {listing(parts)}",
+            f"splits are called {listing(SPLITS)}, and there must be a 'train', not {listing(splits)}",
             "rename them, or leave some out",
             what="splits",
-            value=tuple(parts),
+            value=tuple(splits),
         )
-    for part in parts.values():
-        if not all(hasattr(part, one) for one in ("column_names", "features", "__len__")):
+    for split in splits.values():
+        if not all(hasattr(split, one) for one in ("column_names", "features", "__len__")):
             raise DataError(
-                f"{type(part).__name__} is no dataset of the Hugging Face library, which has a length, "
+                f"{type(split).__name__} is no dataset of the Hugging Face library, which has a length, "
                 "column_names and features",
                 "give Dataset.from_torch one of items (image, label)",
                 "load a streamed one without streaming=True",
                 what="dataset",
-                value=type(part).__name__,
+                value=type(split).__name__,
             )
     for column in (image, label):
-        known = list(parts["train"].column_names)
+        known = list(splits["train"].column_names)
         if column not in known:
             raise DataError(
                 f"the dataset has no column {column!r}",
@@ -122,9 +122,9 @@ def read_huggingface(
                 value=column,
                 allowed=known,
             )
-    feature = parts["train"].features[label]
+    feature = splits["train"].features[label]
     inner = getattr(feature, "feature", feature)  # of a sequence of labels
-    values = {name: part[label] for name, part in parts.items()}
+    values = {name: split[label] for name, split in splits.items()}
     names = tuple(str(name) for name in classes or getattr(inner, "names", None) or ())
     multi_hot = not getattr(inner, "names", None) and all(
         _is_multi_hot(some, len(names)) for some in values.values()
@@ -132,17 +132,17 @@ def read_huggingface(
     if not names:
         count = len(values["train"][0]) if multi_hot else 0
         names = tuple(str(number) for number in range(count)) or _names(values.values())
-    rule = _renamed(unlisted) if isinstance(unlisted, Mapping) else dict.fromkeys(parts, unlisted)
+    rule = _renamed(unlisted) if isinstance(unlisted, Mapping) else dict.fromkeys(splits, unlisted)
     raw = {
         name: _split(
-            ImageSource(part, np.arange(len(part)), lambda item: item[image]),
+            ImageSource(split, np.arange(len(split)), lambda item: item[image]),
             names,
             labels_of(np.asarray(values[name]))
             if multi_hot
             else _rows(values[name], names, rule.get(name, "unknown")),
             name,
         )
-        for name, part in parts.items()
+        for name, split in splits.items()
     }
     return RawDataset("huggingface", root, raw, own=True)
 
@@ -208,7 +208,7 @@ def _second(item: Any, number: int) -> Any:
 
 
 def _count(targets: Any) -> int:
-    """How many classes there are at least: of vectors their length, of indices one more than the largest."""
+    """The least number of classes: the length of vectors, or the largest index plus one."""
     if hasattr(targets, "shape"):
         return int(targets.shape[1])
     if _is_list(targets[0]):

@@ -269,9 +269,9 @@ class RandomView:
     size
         Side of a view in pixels.
     smallest_crop
-        Smallest share of the area that a crop keeps.
+        Smallest share of the image area that a crop keeps.
     flip
-        Chance of a mirrored view.
+        Probability of a horizontal flip.
     """
 
     def __init__(self, size: int = 224, smallest_crop: float = 0.25, flip: float = 0.5) -> None:

@@ -1,4 +1,4 @@
-"""The generalized robust loss: the unknown label between positive and negative, by the model's own score.
+"""Generalized robust loss: an unknown label lies between positive and negative, by the model's own score.
 
 Chen et al., Boosting Single Positive Multi-label Classification with Generalized Robust Loss (2024).
 """
@@ -69,7 +69,6 @@ class GeneralizedRobust(LabelLoss):
         self._current_epoch: int | None = None
 
     def begin_epoch(self, progress: Progress) -> None:
-        """Move w, b, m and s."""
         self._current_epoch = progress.epoch
         epochs = max(progress.epochs - progress.head_epochs, 1)
         done = progress.epoch - progress.head_epochs
@@ -78,7 +77,6 @@ class GeneralizedRobust(LabelLoss):
         self.at = slope.at(before), offset.at(before), center.at(after), width.at(after)
 
     def forward(self, step: Step) -> EntryLosses:
-        """The entry losses of the step's first view."""
         if step.progress.epoch != self._current_epoch:  # w, b, m and s would silently stay where they were
             raise not_begun(step.progress)
         logits, observed = at_least_float32(step.outputs[0].logits), step.observed

@@ -1,4 +1,4 @@
-"""``SparseLoss``: a method in a training loop of your own, used as PyTorch's losses are.
+"""``SparseLoss``: any method as a loss for your own PyTorch training loop.
 
     criterion = SparseLoss("en+scl", labels, expected_positives=2.9)
     for epoch in range(epochs):
@@ -62,17 +62,17 @@ class SparseLoss(nn.Module):
         or a ``LabelTable``. Of a SciPy sparse matrix stored entries are known and all others unknown; it is
         never written out, so that memory grows with what is known.
     epochs
-        How many epochs there will be; some methods (gr, em+apl) follow a schedule.
+        The total number of epochs, for methods that follow a schedule (gr, em+apl).
     head_epochs
-        The first epochs, in which the head alone is trained: what is remembered is not relied on yet.
+        The number of first epochs that train only the head: stored scores are not relied on yet.
     lr
-        The learning rate, or the optimizer, whose rate is read in every step; for role.
+        The learning rate, or the optimizer, whose rate is read in every step (for role).
     truth
         (N, L) complete labels, for oracles (bce, bce-ls, iun).
     spatial_labels
         Points and boxes of the training set, for patchml and csl-p.
     seed
-        Of what a method draws at random.
+        Random seed of the method.
     settings
         The method's own (`sparselabel methods NAME`).
     """
@@ -193,7 +193,7 @@ class SparseLoss(nn.Module):
             self.method.scan(steps)
 
     def get_extra_state(self) -> dict[str, Any]:
-        """What ``state_dict`` has beside buffers: all that the method remembers of the images."""
+        """State for ``state_dict`` besides buffers: all that the method remembers about the images."""
         self._remember()
         grids = {
             name: torch.tensor(part.size) // part.scale
@@ -338,7 +338,7 @@ class SparseLoss(nn.Module):
             )
 
     def _count(self, images: int) -> None:
-        """Warn where epochs go by and nobody says so: memories would never be put to use."""
+        """Warn if epochs pass without ``set_epoch``: what the loss remembers would never be used."""
         self._seen += images
         most = 2 * -(-len(self.observed) // self._world)
         if self._has_memory and self._seen - images <= most < self._seen:
@@ -392,11 +392,11 @@ class SparseLoss(nn.Module):
 
 
 class ShardedSampler(Sampler[int]):
-    """Shuffles the images of this process, the same ones in every epoch, for ``SparseLoss``.
+    """A sampler for ``SparseLoss``: it shuffles, and each process keeps its images in all epochs.
 
-    As torch's ``DistributedSampler``, with ``set_epoch``; but an image never changes its process, so that
-    what a method remembers of it is where it comes. Every process has as many images, so that at most one of
-    each is left out in an epoch.
+    Like torch's ``DistributedSampler`` it has ``set_epoch``, but an image never changes its process, so what
+    a method stores about it stays in the process that sees it. All processes yield equally many images; a
+    process leaves out at most one in an epoch.
     """
 
     def __init__(self, count: int, seed: int = 0) -> None:
@@ -465,7 +465,7 @@ def _refuse_counts(**given: tuple[object, int]) -> None:
 
 
 def _kind(given: object) -> str:
-    """What an argument is, for an error."""
+    """A description of an argument for an error."""
     if isinstance(given, Tensor | np.ndarray):
         kind = "a tensor" if isinstance(given, Tensor) else "an array"
         return f"{kind} of shape {tuple(given.shape)} and {str(given.dtype).removeprefix('torch.')}"
@@ -520,9 +520,11 @@ def _refuse_geometry(geometry: object, images: int) -> None:
 
 
 def _is_finite(loss: Tensor, step: Step) -> Tensor:
-    """Whether the loss and what the model said are finite: a tensor, so that nobody waits for a GPU yet."""
-    said = [value for output in step.outputs for value in (output.logits, output.maps) if value is not None]
-    return torch.stack([value.detach().isfinite().all() for value in (loss, *said)]).all()
+    """Whether the loss and the model's outputs are finite, as a tensor, to avoid synchronizing with a GPU."""
+    outputs = [
+        value for output in step.outputs for value in (output.logits, output.maps) if value is not None
+    ]
+    return torch.stack([value.detach().isfinite().all() for value in (loss, *outputs)]).all()
 
 
 def _detached(step: Step) -> Step:
