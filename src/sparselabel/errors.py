@@ -48,8 +48,17 @@ def command(*words: object, **parameters: object) -> str:
     return "\x04" + "\x1f".join([" ".join(["sparselabel", *map(str, words)]), *given]) + "\x05"
 
 
+_LITERAL = re.compile(r"-?[\d.]+(e[-+]?\d+)?|True|False")
+
+
 def _python_parameter(name: str, value: str | None) -> str:
-    return f"`{name}`" if value is None else f"`{name}={value}`"
+    if value is None:
+        return f"`{name}`"
+    outer, _, inner = name.partition(".")
+    if outer == "settings" or not inner.isidentifier():
+        return f"`{name}={value}`"
+    shown = value if _LITERAL.fullmatch(value) else repr(value)
+    return f"`{outer}={{'{inner}': {shown}}}`"
 
 
 def _python_command(words: str, parameters: Mapping[str, str | None]) -> str:

@@ -54,6 +54,10 @@ WARM_UP = 0.1
 class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A linear multi-label classifier for features, trained with labels of which some are unknown.
 
+    Labels ``Y`` are (N, L) with 1, 0, and -1 or NaN for unknown: an array, a tensor, a DataFrame, or a sparse
+    matrix, of which stored entries are known and all others unknown. scikit-learn itself refuses NaN
+    in ``Y`` where it makes the folds of a cross-validation: take -1, or give ``cv=KFold(5)``.
+
     Parameters
     ----------
     method
@@ -102,10 +106,6 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         The number of epochs.
     n_features_in_, feature_names_in_
         Of ``X``, as scikit-learn has them.
-
-    Labels ``Y`` are (N, L) with 1, 0, and -1 or NaN for unknown: an array, a tensor, a DataFrame, or a SciPy
-    sparse matrix, of which stored entries are known and all others unknown. scikit-learn itself refuses NaN
-    in ``Y`` where it makes the folds of a cross-validation: take -1, or give ``cv=KFold(5)``.
     """
 
     def __init__(
@@ -461,14 +461,6 @@ def _labels(given: object, count: int, estimator: str) -> Labels:
     """A copy of the labels (N, L) as int8, checked against the number of rows."""
     if given is None:
         raise DataError(f"{estimator} requires y to be passed, but the target y is None", what="y")
-    shape = given.shape if hasattr(given, "shape") else np.asarray(given).shape
-    if len(shape) == 1:
-        raise DataError(
-            "labels must be (N, L), a column for each class, and these are one for each row",
-            "give 1 for the row's class and -1 for others, where those may be there too",
-            "0 for others, where they are not",
-            what="y",
-        )
     labels = labels_of(given).copy()
     if len(labels) != count:
         raise DataError(

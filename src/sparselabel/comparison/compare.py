@@ -47,7 +47,7 @@ from sparselabel.comparison.summary import (
 )
 from sparselabel.config import Handling, Recipe, TrainConfig, configure
 from sparselabel.config import load as load_config
-from sparselabel.errors import ConfigError, RunError, SparselabelError, command, listing, param
+from sparselabel.errors import ConfigError, DataError, RunError, SparselabelError, command, listing, param
 from sparselabel.file_formats import read_json, read_text, reading
 from sparselabel.files import BRING_BACK, write_json
 from sparselabel.progress import first_process, progress_bar
@@ -306,11 +306,22 @@ class Comparison:
     def differences(self) -> "DataFrame":
         """Each pair of rows: test mAP of ``method`` minus that of ``other`` in points, its 95 % interval from
         ``low`` to ``high``, and whether 0 is outside of it."""  # noqa: D209
+        self._refuse_untested()
         return _frame(difference_columns(self.pairs, self.varied))
 
     def figure(self) -> "Figure":
         """The test mAP of each method with its 95 % interval, and its runs as points."""
+        self._refuse_untested()
         return draw_comparison(self.rows, self.varied)
+
+    def _refuse_untested(self) -> None:
+        if not any(row.test for row in self.rows):
+            raise DataError(
+                f"no run of {self.folder} has a test mAP, of which intervals and differences are",
+                "give labeled test images, as Dataset.from_arrays(images, labels, test=(images, labels))",
+                "take comparison.table(), which has the validation",
+                what="test",
+            )
 
     def sheet(self) -> Sheet:
         """The main columns, as the screen shows them."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sparselabel.comparison.grid import CHOOSE, VARY, Varied
-from sparselabel.config import Setting, TrainConfig
+from sparselabel.config import Setting, TrainConfig, place_of
 from sparselabel.errors import ConfigError, SparselabelError, command, listing, nearest, param
 
 Chosen = tuple[tuple[str, str], ...]
@@ -135,9 +135,10 @@ def _refuse_repeated(what: str, values: Sequence[object]) -> None:
 def _refuse_unknown_settings(settings: dict[str, Setting], known: dict[str, dict[str, Any]]) -> None:
     names = {name for of_method in known.values() for name in of_method}
     none = f"none of the methods {listing(known)}"
-    for name in settings:
+    for name, value in settings.items():
         if name not in names:
-            raise ConfigError(f"{none} has a setting {name!r}: {nearest(name, names)}")
+            remedies = place_of(name, value) or [nearest(name, names)]
+            raise ConfigError(f"{none} has a setting {name!r}", *remedies, what=name)
     preset = settings.get("preset")
     if preset is not None and not any(has_preset(method, preset) for method in known):
         see = f"see {command('methods', 'NAME')} for what a method has"

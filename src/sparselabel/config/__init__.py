@@ -32,6 +32,7 @@ from sparselabel.config.training import (
     TrainConfig,
     Views,
     configure,
+    place_of,
     without_none,
 )
 from sparselabel.schema import from_dict
@@ -65,6 +66,7 @@ __all__ = [
     "configure",
     "from_dict",
     "load",
+    "place_of",
     "save",
     "take_recipe",
     "without_none",

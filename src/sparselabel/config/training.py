@@ -419,6 +419,13 @@ def configure(
     return train, machine, handling
 
 
+def place_of(name: str, value: object) -> list[str]:
+    """Remedies for a keyword that belongs into others, as ``epochs`` into ``head`` and ``finetune``."""
+    inner = {one.name: getattr(TrainConfig(), one.name) for one in fields(TrainConfig)}
+    homes = [one for one, table in inner.items() if is_dataclass(table) and hasattr(table, name)]
+    return [f"give {param(f'{home}.{name}', value)}" for home in homes]
+
+
 def _put(table: dict[str, Any], keys: list[str], value: Any) -> None:
     *tables, last = keys
     for key in tables:

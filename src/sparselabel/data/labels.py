@@ -578,11 +578,12 @@ def label_matrix_of(given: object) -> LabelMatrix:
         return given
     if hasattr(given, "tocoo"):  # a SciPy sparse matrix, or array
         entries = given.tocoo()
-        _refuse_shape(entries.shape)
-        rows, columns = (np.asarray(part) for part in (entries.row, entries.col))
-        data = entries.data.astype(np.int8) if entries.data.dtype == bool else entries.data  # stored is known
-        values = _as_codes(data, lambda at: (int(rows[at[0]]), int(columns[at[0]])))
-        return compact(SparseLabels.of_entries(rows, columns, values, entries.shape))
+        return _of_stored(entries.row, entries.col, entries.data, entries.shape)
+    if getattr(given, "is_sparse", False):  # a tensor of torch in COO layout
+        tensor = cast("Any", given).detach().cpu().coalesce()
+        _refuse_shape(tensor.shape)
+        rows, columns = tensor.indices().numpy()
+        return _of_stored(rows, columns, tensor.values().numpy(), tuple(tensor.shape))
     if hasattr(given, "detach"):  # a tensor
         values = given.detach().cpu().numpy()
     else:
@@ -593,17 +594,43 @@ def label_matrix_of(given: object) -> LabelMatrix:
     return _as_codes(values, lambda at: (int(at[0]), int(at[1])))
 
 
+def _of_stored(rows: Any, columns: Any, data: npt.NDArray[Any], shape: tuple[int, int]) -> LabelMatrix:
+    """Labels of a sparse matrix: what it stores is known, and all else unknown."""
+    _refuse_shape(shape)
+    rows, columns = np.asarray(rows), np.asarray(columns)
+    data = data.astype(np.int8) if data.dtype == bool else data
+    values = _as_codes(data, lambda at: (int(rows[at[0]]), int(columns[at[0]])))
+    return compact(SparseLabels.of_entries(rows, columns, values, shape))
+
+
 def labels_of(given: object) -> Labels:
     """(N, L) int8 labels as an array, from whatever holds them."""
     return array_of(label_matrix_of(given))
 
 
 def _refuse_shape(shape: tuple[int, ...]) -> None:
+    if len(shape) == 1:
+        raise DataError(
+            "labels must be (N, L), a column for each class, and these are one for each row",
+            "give 1 for the row's class and -1 for others, where those may be there too",
+            "0 for others, where they are not",
+            what="labels",
+            value=shape,
+        )
     if len(shape) != 2 or 0 in shape:
-        raise DataError(f"labels must be (N, L), with at least one of each, not of shape {shape}")
+        problem = f"labels must be (N, L), with at least one of each, not of shape {shape}"
+        raise DataError(problem, what="labels", value=shape)
 
 
-def _as_codes(values: npt.NDArray[Any], place: Callable[[tuple[np.intp, ...]], tuple[int, int]]) -> Labels:
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _as_codes(values: npt.NDArray[Any], place: Callable[[tuple[Any, ...]], tuple[int, int]]) -> Labels:
     """Labels as int8 from numbers with NaN for unknown; ``place`` tells the row and class of an entry."""
     if values.dtype == bool:
         raise DataError(
@@ -618,7 +645,16 @@ def _as_codes(values: npt.NDArray[Any], place: Callable[[tuple[np.intp, ...]], t
     try:
         numbers = values.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(f"labels must be numbers: {error}", what="labels", value=str(values.dtype)) from error
+        first = next(at for at in np.ndindex(values.shape) if not _is_number(values[at]))
+        row, column = place(first)
+        raise DataError(
+            f"labels must be numbers, but row {row}, column {column} has {values[first]!s:.40}",
+            "leave columns of names out",
+            "give 1, 0, and -1 or NaN for unknown",
+            what="labels",
+            where=(row, column),
+            value=values[first],
+        ) from error
     numbers[np.isnan(numbers)] = UNKNOWN
     strange = ~np.isin(numbers, (POSITIVE, NEGATIVE, UNKNOWN))
     if strange.any():

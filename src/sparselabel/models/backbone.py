@@ -215,7 +215,7 @@ def make_backbone(
     if name.startswith(f"{OWN}:"):
         raise ModelError(
             f"the backbone is a module of your own ({name}), of which a run keeps the weights alone",
-            "give the module: Run.open(folder, model=module)",
+            "give the module, as Run.open(folder, model=module) or Run.from_pretrained(name, model=module)",
             what="model",
         )
     pretrained_cfg = known_network(name)
