@@ -132,10 +132,10 @@ def of_kind(content: Any, kind: type[Kind], file: Path, *remedies: str, error: E
     try:
         value: Kind = checked(kind, content, "", str(file))
     except ConfigError as unfit:
-        place = unfit.what if unfit.where == str(file) else f"{unfit.where}: {unfit.what}"
+        detail = unfit.what if unfit.where == str(file) else f"{unfit.where}: {unfit.what}"
         named = unfit.problem if str(file) in unfit.problem else f"{file}: {unfit.problem}"
         raise error(
-            named, *remedies, what=file, where=place, value=unfit.value, allowed=unfit.allowed
+            named, *remedies, what=file, where=detail, value=unfit.value, allowed=unfit.allowed
         ) from unfit
     return value
 

@@ -585,7 +585,7 @@ def _read_weights(folder: Path) -> object:
     return None
 
 
-def _pictures(folder: Path) -> None:
+def _image_files(folder: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 255, (12, 16, 3), dtype=np.uint8)
     folder.mkdir(exist_ok=True)
     for name in ("a.jpg", "a.png", "a.webp", "a.bmp", "a.gif", "a.tif"):
@@ -594,15 +594,15 @@ def _pictures(folder: Path) -> None:
         (folder / name).write_bytes(stream.getvalue())
 
 
-def _read_pictures(folder: Path) -> object:
+def _read_image_files(folder: Path) -> object:
     from sparselabel.data.decode import load
 
     return [load(file, 8) for file in sorted(folder.iterdir())]
 
 
 def _shards(folder: Path) -> None:
-    _pictures(folder / "pictures")
-    content = {file.name: file.read_bytes() for file in (folder / "pictures").iterdir()}
+    _image_files(folder / "images")
+    content = {file.name: file.read_bytes() for file in (folder / "images").iterdir()}
     write_tar(folder / "a.tar", content)
     write_tar(folder / "b.tgz", content, "w:gz")
     write_table(folder / "c.parquet", {"key": [*content], "image": [*content.values()]}, rows=2)
@@ -732,7 +732,7 @@ FORMATS: dict[str, Format] = {
     "scenes": Format(_scenes, _read_scenes, ("scenes.json", "*.npz", "masks/*/*.png")),
     "comparison": Format(_run, _read_comparison, ("comparison.json",)),
     "weights": Format(_weights, _read_weights, ("weights.safetensors", "weights.pt")),
-    "images": Format(_pictures, _read_pictures, ("*",)),
+    "images": Format(_image_files, _read_image_files, ("*",)),
     "shards of images": Format(_shards, _read_shards, ("a.tar", "b.tgz", "c.parquet")),
     "job on a cluster": Format(_job, _read_job, ("out/*.json", "out/*/*.json")),
     "features": Format(_features, _read_features, ("features.npy",)),

@@ -136,9 +136,15 @@ class PreparedSplit:
     def without_labels(self) -> "PreparedSplit":
         """Its images alone: all that a process that loads them needs, which may get a copy."""
         none = LabelTable(self.truth.ids[:0], (), np.zeros((0, 0), np.int8), check=False)
-        marks = SpatialLabels.none()
+        no_spatial_labels = SpatialLabels.none()
         return replace(
-            self, truth=none, observed=none, spatial_labels=marks, seen=marks, real=None, masks=None
+            self,
+            truth=none,
+            observed=none,
+            spatial_labels=no_spatial_labels,
+            seen=no_spatial_labels,
+            real=None,
+            masks=None,
         )
 
     def path(self, row: int) -> Path:

@@ -5,13 +5,13 @@ import io
 import os
 import re
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import IO, Any, TypeVar
 
 from sparselabel.data.decode import refuse_special
+from sparselabel.data.parallel import map_ahead
 from sparselabel.errors import ConfigError, DataError, SparselabelError
 
 READ_AHEAD = 1 << 23  # bytes that are asked for at a time when a file is read from its begin to its end
@@ -191,14 +191,4 @@ def read_lines(file: str) -> Iterator[str]:
 def look_ahead(items: Iterable[Item], work: Callable[[Item], Result]) -> Iterator[Result]:
     """Map ``work`` over items in order, by threads that are at most ``AHEAD`` items ahead."""
     with ThreadPoolExecutor(THREADS) as pool:
-        waiting: deque[Future[Result]] = deque()
-        try:
-            for item in items:
-                waiting.append(pool.submit(work, item))
-                if len(waiting) > AHEAD:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for left in waiting:
-                left.cancel()
+        yield from map_ahead(pool, work, items, AHEAD)

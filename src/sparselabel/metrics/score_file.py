@@ -84,9 +84,9 @@ class ScoreFile:
             )
         taken = 0
         while taken < len(scores):
-            place = self._rows % TILE
-            count = min(TILE - place, len(scores) - taken)
-            self._waiting[place : place + count, : self.shape[1]] = scores[taken : taken + count]
+            tile_row = self._rows % TILE
+            count = min(TILE - tile_row, len(scores) - taken)
+            self._waiting[tile_row : tile_row + count, : self.shape[1]] = scores[taken : taken + count]
             taken += count
             self._rows += count
             if self._rows % TILE == 0 or self._rows == self.shape[0]:

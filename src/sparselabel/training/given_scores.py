@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.dataset import Dataset
-from sparselabel.data.external_scores import read_scores
 from sparselabel.file_formats import read_array
 from sparselabel.files import atomic_write
 from sparselabel.losses.base import ComposedLoss
@@ -36,6 +35,8 @@ def scores_of_run(loaders: "PhaseLoaders", run: Run, goes_on: bool) -> Scores | 
     if goes_on and run.given_scores_file.is_file():
         return _mapped(run.given_scores_file, loaders.data)
     if file is not None:
+        from sparselabel.data.external_scores import read_scores
+
         train = loaders.data.train
         return read_scores(file, train.observed, train.paths)
     return _of_text(loaders, str(model))

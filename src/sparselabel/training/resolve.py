@@ -28,11 +28,11 @@ from sparselabel.models.zero_shot import require_text_model
 from sparselabel.training.class_prior import read_prior
 
 DEFAULT, DEFAULT_STANDARDIZED, DEFAULT_WITH_MAPS = "pu", "gr", "pu+scl"
-"""What somebody who knows nothing should take (docs/results.md). On standardized features: the best on
+"""The methods that ``auto`` takes (docs/results.md). On standardized features: the best on
 average over the kinds of labels that we measured, and not below an; where everything is trained: the best
 with one positive label."""
 LIKELIHOOD: dict[str, Setting] = {"unknown_weight": 1.0, "entropy_weight": 0.0, "margin": 0.3}
-"""Settings of pu on standardized features, for somebody who tells K: its own were found on raw ones."""
+"""Settings of pu on standardized features if K is given; its defaults were found on raw features."""
 BOOSTED = "boostlu"  # the preset of a boosted head, whatever the data set
 
 
