@@ -19,7 +19,8 @@ ALL, ALONE = FinetunePhase(epochs=2, batch_size=16), FinetunePhase(epochs=0)
     ("config", "method"),
     [
         (TrainConfig(), "pu"),
-        (TrainConfig(frozen=True), "gr"),
+        (TrainConfig(frozen=True), "soft"),
+        (TrainConfig(frozen=True, head=HeadPhase(lr=1e-4)), "gr"),  # who sets how steps are made wants them
         (TrainConfig(frozen=True, head=HeadPhase(raw_features=True)), "pu"),
         (TrainConfig(finetune=ALL), "pu+scl"),
         (TrainConfig(head=HeadPhase(epochs=0), finetune=ALL), "pu+scl"),
