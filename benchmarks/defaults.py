@@ -238,8 +238,8 @@ def table(files: list[Path]) -> None:
         for name, maps in values.items():
             over, gap = maps - values["an"], values["bce"] - values["an"]
             print(
-                f"  {name:5s} {maps.mean():.2f}; over an {interval(over)}, at worst {over.min():+.2f}; over gr "
-                f"{interval(maps - values['gr'])}; share of the gap {interval(over, gap)}"
+                f"  {name:5s} {maps.mean():.2f}; over an {interval(over)}, at worst {over.min():+.2f}; "
+                f"over gr {interval(maps - values['gr'])}; share of the gap {interval(over, gap)}"
             )
 
 

@@ -80,8 +80,8 @@ class HeadPhase(Phase):
     ----------
     raw_features
         On stored features, see them as they are and start from random weights, as in the papers. Default:
-        where nothing is fine-tuned, a linear head sees each feature with mean 0 and the same variance, and
-        starts from weights 0 and the share of images that each class is annotated in.
+        where nothing is fine-tuned, a linear head sees features of norm 1, each of them with mean 0 and the
+        same variance, and starts from weights 0 and the share of images that each class is annotated in.
     """
 
     called: ClassVar[str] = "head"

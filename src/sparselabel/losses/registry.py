@@ -204,8 +204,8 @@ def _no_method(name: str) -> ConfigError:
     methods = command("methods")
     if name.lower() == "auto":
         return ConfigError(
-            "auto is chosen by `train` and is not a method: it is pu, or pu+scl when fine-tuning a head with "
-            "cell logits",
+            "auto is chosen by `train` and is not a method: it is soft on stored features, pu+scl when "
+            "fine-tuning a head with cell logits, else pu",
             "name one of these",
             what="method",
             value=name,

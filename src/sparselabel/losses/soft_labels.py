@@ -19,6 +19,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.losses.base import ComposedLoss, Needs, Observed, TargetLoss, cross_entropy, rows_at_once
 from sparselabel.losses.registry import register
 from sparselabel.losses.target_rules import AssumedNegative
+from sparselabel.models.classifier import SMALLEST_DEVIATION
 
 PENALTIES = tuple(2.0**power for power in range(-1, 6))
 """In units of an image's mean squared feature norm."""
@@ -27,8 +28,8 @@ LIGHTER = 0.5
 ANCHORS, FEWEST_ANCHORS = 0.4, 5
 """A class's ranking is read down to this share of its annotated images, and to so many at least."""
 BELIEVED = 0.7
-"""The part of the hidden positives told by anchors that is counted on: features that do not tell classes apart
-make it too many, and too many cost more than too few."""
+"""The part of the hidden positives told by anchors that is counted on: features that do not tell classes
+apart make it too many, and too many cost more than too few."""
 MOST_PRESENT = 0.9  # of a class's unknown labels
 LABELS_AT_ONCE = 2**25
 FITTED_ON = 2**20  # labels that the chance of an unknown one is fitted on
@@ -47,13 +48,14 @@ class SolvedOnFeatures(TargetLoss):
 def soft() -> ComposedLoss:
     """Soft labels: unknown is positive as far as models that did not see the image say so (ours).
 
-    A linear head in closed form, on stored features, with no epochs and nothing to choose. Ridge regression on
-    observed labels, unknown ones as 0, scores every image by the model without it; its penalty is that with
-    the least error there. Where a class ranks
-    highest, the share of its images that are annotated is the chance c that a positive is observed. A positive
-    has the score z with log odds a + b·z; a and b follow from c and the observed labels, and with them how
-    likely an unknown label is present: (1−c)·p / (1−c·p). A second ridge regression, of half the penalty,
-    learns these soft labels. Logits are a + b·z of its scores. In a training loop of your own it is ``an``.
+    A linear head in closed form, on stored features, with no epochs and nothing to choose. Ridge regression
+    on observed labels, unknown ones as 0, scores every image by the model without it; its penalty is that
+    with the least error there. Where a class ranks highest, the share of its images that are annotated is the
+    chance c that a positive is observed (of the positives that follow, 70 % of the hidden ones are counted
+    on). At a score z the log odds of a class are a + b·z: a and b follow from c and the observed labels, and
+    with them how likely an unknown label is present, (1−c)·p / (1−c·p). A second ridge regression, of half
+    the penalty, learns these soft labels. Logits are a + b·z of its scores. In a training loop of your own,
+    which goes by steps, it is ``an``.
     """
     return ComposedLoss(SolvedOnFeatures(AssumedNegative(), cross_entropy))
 
@@ -76,9 +78,8 @@ def solve_head(features: Tensor, observed: Observed) -> LinearWeights:
         some = slice(start, start + block)
         labels = torch.cat(list(_columns(observed, some)))
         positive = (labels == POSITIVE).to(features.dtype)
-        fits = {penalty: ridge.fit(positive, penalty) for penalty in PENALTIES}
-        penalty = min(fits, key=lambda one: _error(fits[one].scores, positive))
-        scores = fits[penalty].scores
+        penalty = min(PENALTIES, key=lambda one: _error(ridge.fit(positive, one).scores, positive))
+        scores = ridge.fit(positive, penalty).scores
         expected = _expected(scores, labels)
         soft_labels = _odds(scores, labels, expected).soft_labels(scores, labels)
         fit = ridge.fit(soft_labels, LIGHTER * penalty)
@@ -177,7 +178,7 @@ def _odds(scores: Tensor, labels: Tensor, expected: Tensor) -> Odds:
     expected = expected * len(some) / count
     counts = (known == POSITIVE).sum(0)
     deviation, mean = torch.std_mean(some, dim=0, correction=0)
-    deviation = deviation.clamp(min=TINY)
+    deviation = deviation.clamp(min=SMALLEST_DEVIATION)
     share = (counts / expected.clamp(min=1)).clamp(max=1)
     offset = torch.logit(((expected + 0.5) / (len(some) + 1)).clamp(max=0.99))
     odds = Odds(mean, deviation, offset, torch.ones_like(offset[0]), share)

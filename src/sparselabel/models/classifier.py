@@ -58,8 +58,8 @@ class LinearHead(Head):
     BoostLU (Kim et al. 2023, Bridging the Gap between Model Explanations in Partially Annotated Multi-label
     Classification), which uses 5.
 
-    The layer sees features less ``center``, divided by ``scale``: 0 and 1, until ``standardize`` is called. From
-    then on ``unit_norm`` is set too: an image's pooled features have norm 1 before.
+    The layer sees features less ``center``, divided by ``scale``: 0 and 1, until ``standardize`` is called.
+    From then on ``unit_norm`` is set too: an image's pooled features have norm 1 before.
     """
 
     center: Tensor
@@ -78,6 +78,7 @@ class LinearHead(Head):
     def standardize(self, features: Tensor, positive_share: Tensor) -> None:
         """Begin with the share of positives of every class (L,), and see features as varied as these (N, D).
 
+        The norm of an image's features says little about what it shows.
         Random weights would be noise that features of little variance never unlearn. A step of Adam moves
         a logit by up to the sum of the features times the rate: divided by D, a rate means the same for any.
         """
