@@ -96,8 +96,9 @@ def test_classes_in_blocks_and_labels_in_rows_change_little(monkeypatch: pytest.
     from sparselabel.data.labels import SparseLabels
 
     whole = solve_head(FEATURES, OBSERVED)
-    known = np.nonzero(OBSERVED.numpy() >= 0)
-    rows = LabelRows(SparseLabels.of_entries(*known, OBSERVED.numpy()[known], tuple(OBSERVED.shape)))
+    images, classes = np.nonzero(OBSERVED.numpy() >= 0)
+    known = OBSERVED.numpy()[images, classes]
+    rows = LabelRows(SparseLabels.of_entries(images, classes, known, (len(OBSERVED), OBSERVED.shape[1])))
     torch.testing.assert_close(solve_head(FEATURES, rows), whole)
     monkeypatch.setattr("sparselabel.losses.soft_labels.LABELS_AT_ONCE", 3 * len(FEATURES))
     halves = solve_head(FEATURES, OBSERVED)

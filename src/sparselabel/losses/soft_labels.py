@@ -38,13 +38,16 @@ FLATTEST, STEEPEST, FARTHEST = 0.1, 20.0, 6.0  # slope of a score's log odds; st
 TINY = 1e-9
 
 
+SOLVED = "its head is computed and not trained"
+
+
 class SolvedOnFeatures(TargetLoss):
     """The loss of ``an``, of a head that is not trained with it: ``solve_head`` computes it from features."""
 
     needs = Needs(solves=True)
 
 
-@register("soft", needs=Needs(solves=True))
+@register("soft", needs=Needs(solves=True), keeps_entry_loss=SOLVED, keeps_past=SOLVED)
 def soft() -> ComposedLoss:
     """Soft labels: unknown is positive as far as models that did not see the image say so (ours).
 
