@@ -219,7 +219,7 @@ class Tiny(nn.Module):
         super().__init__()
         self.layer = nn.Conv2d(3, WIDTH, 8, stride=8)
 
-    def forward(self, views: Tensor) -> Tensor:  # noqa: D102 - torch's own
+    def forward(self, views: Tensor) -> Tensor:
         return torch.relu(self.layer(views))
 
 

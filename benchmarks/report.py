@@ -16,7 +16,7 @@ from sparselabel.config import TrainConfig, Views
 from sparselabel.data.dataset import SPATIAL_LABEL_COLUMNS, WITHOUT_CHECKSUMS, Dataset
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.files import write_json
-from sparselabel.inference.score_files import keep_scores
+from sparselabel.inference.saved_scores import keep_scores
 from sparselabel.metrics.label_metrics import label_metrics
 from sparselabel.models.backbone import NONE, make_backbone
 from sparselabel.models.classifier import Classifier, LinearHead

@@ -29,7 +29,7 @@ from sparselabel.metrics.calibration import logits_of
 from sparselabel.metrics.precision_recall import precision_recall_f1
 from sparselabel.review.answer_log import AnswerFile
 from sparselabel.review.complete_images import CompleteImageReview
-from sparselabel.review.serve import stored_features
+from sparselabel.review.run_review import stored_features
 from sparselabel.review.session import Review
 from sparselabel.review.threshold_review import ThresholdReview
 from sparselabel.run import Run

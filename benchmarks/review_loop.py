@@ -26,7 +26,7 @@ from sparselabel.data.sparsify import keep_per_image, refuse_incomplete
 from sparselabel.inference.review_scores import write_review_scores
 from sparselabel.review.answer_log import AnswerFile
 from sparselabel.review.question_order import How, questions
-from sparselabel.review.serve import stored_features
+from sparselabel.review.run_review import stored_features
 from sparselabel.review.session import Review
 from sparselabel.run import Run
 from sparselabel.training.train_run import train_run

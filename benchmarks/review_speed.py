@@ -23,7 +23,7 @@ from sparselabel.data.labels import POSITIVE
 from sparselabel.inference.class_thresholds import load_class_thresholds
 from sparselabel.inference.maps import MapCache
 from sparselabel.inference.review_scores import review_scores, write_review_scores
-from sparselabel.inference.score_files import saved_scores
+from sparselabel.inference.saved_scores import saved_scores
 from sparselabel.review.answer_log import AnswerFile
 from sparselabel.review.server import Images, ReviewServer
 from sparselabel.review.session import Review

@@ -19,7 +19,7 @@ from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
 from sparselabel.data.sparsify import keep_share, keep_weighted, largest_boxes
 from sparselabel.inference.class_thresholds import ClassThresholds, choose, threshold_metrics
-from sparselabel.inference.score_files import saved_scores
+from sparselabel.inference.saved_scores import saved_scores
 from sparselabel.metrics.calibration import logits_of
 from sparselabel.metrics.precision_recall import precision_recall_f1
 from sparselabel.metrics.score_file import Scores

@@ -1,4 +1,4 @@
-"""What several tests use: the numbers of the authors' programs."""
+"""Fixtures with the numbers of the authors' programs."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Prepared data that a test has written to."""
+"""Prepared data that a test can write to."""
 
 import json
 from pathlib import Path

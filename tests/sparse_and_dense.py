@@ -1,4 +1,4 @@
-"""The same data twice: labels in arrays, and in compressed rows."""
+"""The same data with labels as arrays and as compressed rows."""
 
 from pathlib import Path
 from typing import Any

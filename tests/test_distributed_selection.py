@@ -1,4 +1,4 @@
-"""The best rows of every class: equal to sorting, whatever the chunks and ties."""
+"""Top rows per class equal those by sorting, for any chunks and ties."""
 
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor

@@ -1,4 +1,4 @@
-"""What the doctor finds, on machines that lack this and that."""
+"""Findings of the doctor on machines that lack packages."""
 
 import json
 import os

@@ -47,7 +47,7 @@ def test_another_spelling_leaves_out_what_it_does_not_have() -> None:
 
 def test_a_problem_keeps_its_words_where_a_flag_is_missing() -> None:
     error = ConfigError(f"{param('frozen')} needs {param('head.epochs', 3)}", value=0)
-    assert error.render(NO_FLAGS) == "`frozen` needs `head.epochs=3`"
+    assert error.render(NO_FLAGS) == "`frozen` needs `head={'epochs': 3}`"
     assert (
         error.render(Spelling(lambda name, value: f"--{name} {value or ''}".strip(), AS_PYTHON.command))
         == "--frozen needs --head.epochs 3"

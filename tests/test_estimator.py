@@ -1,4 +1,4 @@
-"""``SparseLabelClassifier``: what it learns, scikit-learn's checks, and what it refuses."""
+"""``SparseLabelClassifier``: what it learns, scikit-learn's checks, and refused inputs."""
 
 import copy
 import pickle
@@ -291,7 +291,7 @@ def with_value(array: Array, value: float) -> Array:
         (X[:, 0], SINGLE, "X", "Reshape your data"),
         (X[:-1], SINGLE, "y", "1,499 rows"),
         (X, with_value(SINGLE, 2), "labels", "row 4, column 2"),
-        (X, SINGLE.argmax(1), "y", "a column for each class"),
+        (X, SINGLE.argmax(1), "labels", "a column for each class"),
         (X, SINGLE == 1, "labels", "booleans"),
         (X, None, "y", "requires y"),
         (X, np.full_like(SINGLE, -1), None, "no positive label"),

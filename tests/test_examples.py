@@ -1,4 +1,4 @@
-"""The notebooks in examples/ run from top to bottom, and show what they promise."""
+"""The notebooks in examples/ run from top to bottom and show the expected outputs."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Runs in the hub's layout: what is written, that it comes back the same, and that nothing in it is run."""
+"""Runs in the hub's layout: files, round trip, and no execution of code."""
 
 import json
 import pickle

@@ -20,6 +20,7 @@ HOMES = {
     "ShardedSampler": "sparselabel.losses.sparse_loss",
     "SparseLabelClassifier": "sparselabel.estimator",
     "SparseLoss": "sparselabel.losses.sparse_loss",
+    "TrackedTransform": "sparselabel.data.transforms",
     "ViewGeometry": "sparselabel.data.view_geometry",
     "average_precision": "sparselabel.metrics.average_precision",
     "compare": "sparselabel.comparison.compare",

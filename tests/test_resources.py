@@ -1,4 +1,4 @@
-"""How much room there is."""
+"""Available RAM and disk."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""The checks for losses of one's own, on all of ours and on some that are wrong."""
+"""``check_loss`` on all our losses and on some that are wrong."""
 
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, EntryPoints

@@ -6,17 +6,17 @@ import sys
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import sparselabel
 import sparselabel.losses
 import sparselabel.testing
 from sparselabel import errors
-from sparselabel.cli.methods import paragraphs_of
 
 HEADER = "<!-- Made by `make docs` from the docstrings: edit these instead. -->"
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "A loss in your loop": ("SparseLoss", "ShardedSampler", "RandomView", "ViewGeometry"),
+    "A loss in your loop": ("SparseLoss", "ShardedSampler", "RandomView", "TrackedTransform", "ViewGeometry"),
     "Data": ("Dataset", "LabelTable"),
     "Training and runs": ("train", "Callback", "Run", "load_predictor", "Output"),
     "Embeddings": ("SparseLabelClassifier", "estimate_expected_positives"),
@@ -24,8 +24,17 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Losses of your own": ("register",),
 }
 PARTS_OF_LOSSES = ("LabelLoss", "EntryLosses", "TargetLoss", "TargetRule", "Targets", "Step", "Needs")
-INTERNAL = {"Run": {"begin", "goes_on", "refuse_other_data", "require_finished", "data_name"}}
-"""Methods of public classes that the library calls itself."""
+INTERNAL = {
+    "Run": {"begin", "goes_on", "refuse_other_data", "require_finished", "data_name"},
+    "SparseLoss": {"extra_repr", "get_extra_state", "set_extra_state"},
+}
+"""Methods of public classes that the library, or torch, calls itself."""
+MADE_BY = {
+    "Dataset": "one of its `from_` methods, or by `Dataset.open`",
+    "Run": "`train`, or by `Run.open`",
+    "Comparison": "`compare`, or by `Comparison.open`",
+}
+"""Classes that nobody makes by calling them."""
 
 
 def page() -> str:
@@ -56,7 +65,10 @@ def page() -> str:
 def entry(name: str, thing: Any, members: bool = True) -> Iterator[str]:
     """A class or a function: its call, what it is, its parameters, and what a class has."""
     yield f"### `{name}`"
-    yield from described(name.rpartition(".")[2], thing)
+    if made_by := MADE_BY.get(name.rpartition(".")[2]):
+        yield f"{paragraphs(thing)[0]} It is made by {made_by}."
+    else:
+        yield from described(name.rpartition(".")[2], thing)
     if not inspect.isclass(thing) or not members:
         return
     hidden = INTERNAL.get(thing.__name__, set())
@@ -76,7 +88,7 @@ def described(name: str, thing: Any, method: bool = False) -> Iterator[str]:
     yield f"**{call}** {first}" if method else f"{call}"
     yield from rest if method else [first, *rest]
     if parameters := parameters_of(thing):
-        yield "\n".join(f"- `{key}`: {code(text)}" for key, text in parameters.items())
+        yield "\n".join(f"- `{key.replace(', ', '`, `')}`: {code(text)}" for key, text in parameters.items())
 
 
 def arguments(thing: Any) -> Iterator[str]:
@@ -101,13 +113,17 @@ def arguments(thing: Any) -> Iterator[str]:
 def parameters_of(thing: Any) -> dict[str, str]:
     """What a docstring says of each parameter."""
     body = (inspect.getdoc(thing) or "").partition("----------\n")[2]
-    sections = re.findall(r"^(\**\w+)\n((?:    .*\n?)+)", body, flags=re.MULTILINE)
+    sections = re.findall(r"^(\**\w+(?:, \**\w+)*)\n((?:    .*\n?)+)", body, flags=re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in sections}
 
 
 def paragraphs(thing: Any) -> list[str]:
-    """What a docstring says."""
-    return [code(text) for text in paragraphs_of(thing)]
+    """What a docstring says; an indented paragraph of it is code."""
+    text = (inspect.getdoc(thing) or "").partition("\n\nParameters\n---")[0]
+    return [
+        f"```python\n{dedent(part)}\n```" if part.startswith("    ") else code(" ".join(part.split()))
+        for part in text.split("\n\n")
+    ]
 
 
 def in_markdown(thing: Any) -> str:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from sparselabel.comparison.compare import Comparison, compare
     from sparselabel.data.dataset import Dataset
     from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
-    from sparselabel.data.transforms import RandomView
+    from sparselabel.data.transforms import RandomView, TrackedTransform
     from sparselabel.data.view_geometry import ViewGeometry
     from sparselabel.estimator import SparseLabelClassifier
     from sparselabel.expected_positives.estimate import estimate_expected_positives
@@ -38,6 +38,7 @@ __all__ = [
     "ShardedSampler",
     "SparseLabelClassifier",
     "SparseLoss",
+    "TrackedTransform",
     "ViewGeometry",
     "average_precision",
     "compare",
@@ -50,7 +51,7 @@ __all__ = [
 _HOMES = {
     "sparselabel.comparison.compare": ("Comparison", "compare"),
     "sparselabel.data.dataset": ("Dataset",),
-    "sparselabel.data.transforms": ("RandomView",),
+    "sparselabel.data.transforms": ("RandomView", "TrackedTransform"),
     "sparselabel.data.view_geometry": ("ViewGeometry",),
     "sparselabel.data.labels": ("NEGATIVE", "POSITIVE", "UNKNOWN", "LabelTable"),
     "sparselabel.metrics.average_precision": ("average_precision",),

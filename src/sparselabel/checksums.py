@@ -1,4 +1,4 @@
-"""Checksums of what the library writes and reads again: a flipped byte is an error, not another result.
+"""Checksums of files that the library writes: a flipped byte raises an error instead of changing results.
 
 CRC-32, as these guard against accidents: it finds every burst of up to 32 bits, misses other damage once in
 four billion times, and is eight times faster than a cryptographic digest. Who can write a file on purpose can
@@ -55,6 +55,6 @@ def damaged(
     path: Path, *remedies: str, where: object = None, kind: type[SparselabelError] = RunError
 ) -> SparselabelError:
     """The error of a file whose bytes are not those that were written."""
-    place = "" if where is None else f", {where}"
-    problem = f"{path}{place} is damaged (its bytes are not those that were written)"
+    location = "" if where is None else f", {where}"
+    problem = f"{path}{location} is damaged (its bytes are not those that were written)"
     return kind(problem, *remedies, what=path, where=where)

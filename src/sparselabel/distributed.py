@@ -1,4 +1,4 @@
-"""Several processes: sums and top-k per class over all of them, and how a run joins them.
+"""Distributed training: sums and top-k per class over all processes, and how a run joins them.
 
 ``all_reduce_sum`` and ``all_gather`` are torch.distributed's, safe with one process and with DDP's gradients.
 ``topk_per_class`` finds the best rows of every class exactly, by a radix search over the bits of the scores:
@@ -51,7 +51,7 @@ def all_gather(values: Tensor) -> Tensor:
 
 
 def _backend_device(value: Tensor) -> torch.device:
-    """Where values must be to be exchanged: NCCL has the GPU only; memories and scores are on the CPU."""
+    """The device to exchange values on: NCCL needs the GPU, but row stores and scores are on the CPU."""
     return torch.device("cuda") if dist.get_backend() == "nccl" else value.device
 
 

@@ -1,4 +1,4 @@
-"""What this machine has for sparselabel, and what to do about what is missing.
+"""Check what this machine has for sparselabel, and suggest how to get what is missing.
 
 Nothing here reads or shows tokens: of addresses only the host is shown.
 """
@@ -153,13 +153,13 @@ def _disk(folder: Path) -> Finding:
 def _expected_positives(run: Path) -> Iterator[Finding]:
     """How far the estimate of K can be trusted that a run in this folder was trained with."""
     try:
-        found = json.loads((run / "expected.json").read_text(encoding="utf-8"))
-        how, k, (low, high), why = found["how"], found["K"], found["interval"], found["why"]
+        estimate = json.loads((run / "expected.json").read_text(encoding="utf-8"))
+        how, k, (low, high), why = estimate["how"], estimate["K"], estimate["interval"], estimate["why"]
     except (OSError, ValueError, KeyError, TypeError):  # no run, or one without an estimate
         return
     from sparselabel.expected_positives.class_counts import remedy_of
 
-    remedy = "" if found["trusted"] else remedy_of(how, k, (low, high))
+    remedy = "" if estimate["trusted"] else remedy_of(how, k, (low, high))
     yield _finding("expected positives", f"K {k:.2f} ({low:.2f} – {high:.2f}): {why}", remedy)
 
 

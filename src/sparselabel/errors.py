@@ -1,11 +1,11 @@
 """The exceptions of sparselabel.
 
     SparselabelError
-    ├── DataError        a file, a table or an image is not what it must be
+    ├── DataError        a file, a table or an image is invalid
     ├── ConfigError      a setting is unknown, contradictory or out of range
-    ├── ModelError       a backbone or its weights cannot be had
+    ├── ModelError       a backbone or its weights are not available
     ├── ResourceError    something does not fit into memory or onto the disk
-    └── RunError         a run directory is in the way, incomplete or of another configuration; or it failed
+    └── RunError         a run folder is occupied, incomplete or of another configuration, or the run failed
 
 An error has a problem (the thing, the rule, the value) and remedies. Its texts name parameters by ``param``
 and commands by ``command``: ``str`` shows them as the library has them, the command as flags, and leaves
@@ -48,8 +48,17 @@ def command(*words: object, **parameters: object) -> str:
     return "\x04" + "\x1f".join([" ".join(["sparselabel", *map(str, words)]), *given]) + "\x05"
 
 
+_LITERAL = re.compile(r"-?[\d.]+(e[-+]?\d+)?|True|False")
+
+
 def _python_parameter(name: str, value: str | None) -> str:
-    return f"`{name}`" if value is None else f"`{name}={value}`"
+    if value is None:
+        return f"`{name}`"
+    outer, _, inner = name.partition(".")
+    if outer == "settings" or not inner.isidentifier():
+        return f"`{name}={value}`"
+    shown = value if _LITERAL.fullmatch(value) else repr(value)
+    return f"`{outer}={{'{inner}': {shown}}}`"
 
 
 def _python_command(words: str, parameters: Mapping[str, str | None]) -> str:
@@ -66,7 +75,7 @@ _SPELLING: ContextVar[Spelling] = ContextVar("spelling", default=AS_PYTHON)
 
 @contextmanager
 def spelled(spelling: Spelling) -> Iterator[None]:
-    """Texts that are told on the way are spelled like this: a command's user has flags."""
+    """Within this context, ``spell`` and ``render`` spell like this: the command's user has flags."""
     token = _SPELLING.set(spelling)
     try:
         yield
@@ -75,11 +84,11 @@ def spelled(spelling: Spelling) -> Iterator[None]:
 
 
 def spell(text: str, spelling: Spelling | None = None) -> str:
-    """A text, its parameters and commands spelled for a user."""
+    """A text with its parameters and commands spelled for a user; by default as ``spelled`` has set it."""
     user = spelling or _SPELLING.get()
 
-    def shown(found: re.Match[str]) -> str:
-        words, *given = found[1].split("\x1f")
+    def shown(match: re.Match[str]) -> str:
+        words, *given = match[1].split("\x1f")
         pairs = (one.partition("=") for one in given)
         return user.command(words, {name: value if equals else None for name, equals, value in pairs})
 
@@ -122,8 +131,9 @@ class _Message(Exception):  # noqa: N818 - warnings are such messages too
     def __str__(self) -> str:
         return self.render(AS_PYTHON)
 
-    def render(self, spelling: Spelling) -> str:
-        """The message, spelled for a user, without remedies whose parameters this user does not have."""
+    def render(self, spelling: Spelling | None = None) -> str:
+        """The message as ``spell`` writes it, without remedies whose parameters this user does not have."""
+        spelling = spelling or _SPELLING.get()
         remedies = [
             spell(text, spelling)
             for text in self.remedies
@@ -133,7 +143,7 @@ class _Message(Exception):  # noqa: N818 - warnings are such messages too
         return ": ".join([problem, ", or ".join(remedies)]) if remedies else problem
 
     def without_prefix(self, prefix: str) -> Self:
-        """The same, of parameters that are given without a prefix, as ``settings.``."""
+        """The same message with parameters that lack a prefix such as ``settings.``."""
         texts = [text.replace(f"\x02{prefix}", "\x02") for text in (self.problem, *self.remedies)]
         what = self.what.removeprefix(prefix) if isinstance(self.what, str) else self.what
         return type(self)(*texts, what=what, where=self.where, value=self.value, allowed=self.allowed)
@@ -145,11 +155,11 @@ class _Message(Exception):  # noqa: N818 - warnings are such messages too
 
 
 class SparselabelError(_Message):
-    """Anything that sparselabel itself raises."""
+    """Base class of all errors that sparselabel raises."""
 
 
 class DataError(SparselabelError, ValueError):
-    """A file, a table or an image is not what it must be."""
+    """A file, a table or an image is invalid."""
 
 
 class ConfigError(SparselabelError, ValueError):
@@ -157,7 +167,7 @@ class ConfigError(SparselabelError, ValueError):
 
 
 class ModelError(SparselabelError):
-    """A backbone or its weights cannot be had."""
+    """A backbone or its weights are not available."""
 
 
 class ResourceError(SparselabelError):
@@ -165,15 +175,15 @@ class ResourceError(SparselabelError):
 
 
 class RunError(SparselabelError):
-    """A run directory is in the way, incomplete or of another configuration; or it failed."""
+    """A run folder is occupied, incomplete or of another configuration, or the run failed."""
 
 
 class DataWarning(_Message, UserWarning):
-    """Data that can be used but may not be what was meant."""
+    """Data that can be used but may not be what you meant."""
 
 
 class ModelWarning(_Message, UserWarning):
-    """A model that is run otherwise than was asked for."""
+    """A model that runs otherwise than you asked for."""
 
 
 def listing(items: Iterable[object], most: int = 10) -> str:
@@ -185,7 +195,7 @@ def listing(items: Iterable[object], most: int = 10) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """How many there are of a thing: 1 image, 2,000 images, 3 classes."""
+    """A number with its noun: 1 image, 2,000 images, 3 classes."""
     plural = "es" if thing.endswith("s") else "s"
     return f"{number:,} {thing}{'' if number == 1 else plural}"
 
@@ -200,7 +210,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def shown(value: object, most: int = 200) -> str:
-    """A value for a message, cut where it is long; some are too deep or too long to be shown at all."""
+    """A value for a message, truncated if it is long, or only its type if ``repr`` fails."""
     try:
         return f"{value!r:.{most}}"
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""``SparseLabelClassifier``: scikit-learn's estimator, for features one already has and labels with unknowns.
+"""``SparseLabelClassifier``: an estimator in scikit-learn's style, for features and labels with unknowns.
 
     probe = SparseLabelClassifier().fit(X, Y)
     probe.predict_proba(X_new)
@@ -56,6 +56,10 @@ WARM_UP = 0.1
 class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A linear multi-label classifier for features, trained with labels of which some are unknown.
 
+    Labels ``Y`` are (N, L) with 1, 0, and -1 or NaN for unknown: an array, a tensor, a DataFrame, or a sparse
+    matrix, of which stored entries are known and all others unknown. scikit-learn itself refuses NaN
+    in ``Y`` where it makes the folds of a cross-validation: take -1, or give ``cv=KFold(5)``.
+
     Parameters
     ----------
     method
@@ -71,9 +75,9 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         The highest learning rate of AdamW; None for 0.5 / D, at most 0.01. It rises for a tenth of the
         steps, then falls to 0.
     batch_size
-        Rows in a step.
+        Rows per step.
     weight_decay
-        Of AdamW, on the weights of standardized features.
+        Weight decay of AdamW, on the weights of standardized features.
     standardize
         Give every feature mean 0 and variance 1, by the rows of ``fit``. ``coef_`` is for features as they
         are.
@@ -83,9 +87,9 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     settings
         The method's own (`sparselabel methods NAME`).
     device
-        Where to train, as "cuda"; None for a GPU if there is one.
+        Device to train on, such as "cuda"; None takes a GPU if there is one.
     random_state
-        Of the rows held out, the order of batches and what a method draws.
+        Random seed of the held-out rows, the order of batches and the method.
 
     Attributes
     ----------
@@ -105,10 +109,6 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         The number of epochs.
     n_features_in_, feature_names_in_
         Of ``X``, as scikit-learn has them.
-
-    Labels ``Y`` are (N, L) with 1, 0, and -1 or NaN for unknown: an array, a tensor, a DataFrame, or a SciPy
-    sparse matrix, of which stored entries are known and all others unknown. scikit-learn itself refuses NaN
-    in ``Y`` where it makes the folds of a cross-validation: take -1, or give ``cv=KFold(5)``.
     """
 
     def __init__(
@@ -197,10 +197,10 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         positives_only = ~(labels == NEGATIVE).any(axis=0)
         labels[:, positives_only] = np.where(labels[:, positives_only] == UNKNOWN, NEGATIVE, POSITIVE)
         ap = precision_of_classes(logits, labels, "sklearn", drop_unknown=True)
-        found = mean_average_precision(ap, labels).mean_of_present
-        if found is None:
+        value = mean_average_precision(ap, labels).mean_of_present
+        if value is None:
             raise DataError("no label is positive: there is nothing to rank", what="y")
-        return found
+        return value
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -211,7 +211,7 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return tags
 
     def _checked(self) -> Needs:
-        """What the method needs; refuses it, and parameters that cannot be, before anything is trained."""
+        """The needs of the method; raises for methods and parameters that cannot work, before training."""
         settings = dict(self.settings or {})
         if not isinstance(self.method, str):
             raise ConfigError(f"a method is a name, not {self.method!r}", what="method", value=self.method)
@@ -295,7 +295,7 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return logits
 
     def _counts(self, features: Features, labels: Labels, seed: int) -> ClassCounts | None:
-        """Expected positives of every class, where nobody gave a number and somebody needs them."""
+        """Estimated positives of every class, if the method needs them and no number was given."""
         needed = "expected_positives" in settings_of(self.method) or self.expected_positives == "auto"
         if isinstance(self.expected_positives, numbers.Real) or not needed:
             return None
@@ -446,7 +446,7 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.intercept_ = (bias.double() - weight @ mean.double().expand(weight.shape[1])).numpy()
 
     def _expected(self, observed: Labels) -> "float | npt.NDArray[np.float64] | None":
-        """What the method is told: a number for each class, where there is one and it takes them; else K."""
+        """The expected positives for the method: one number per class if given and supported, else K."""
         counts = self.class_counts_
         if counts is None or parse(self.method).base not in PER_CLASS:
             return self.expected_positives_
@@ -470,17 +470,9 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
 
 def _labels(given: object, count: int, estimator: str) -> Labels:
-    """(N, L) int8 labels, a copy, for so many rows of features."""
+    """A copy of the labels (N, L) as int8, checked against the number of rows."""
     if given is None:
         raise DataError(f"{estimator} requires y to be passed, but the target y is None", what="y")
-    shape = given.shape if hasattr(given, "shape") else np.asarray(given).shape
-    if len(shape) == 1:
-        raise DataError(
-            "labels must be (N, L), a column for each class, and these are one for each row",
-            "give 1 for the row's class and -1 for others, where those may be there too",
-            "0 for others, where they are not",
-            what="y",
-        )
     labels = labels_of(given).copy()
     if len(labels) != count:
         raise DataError(

@@ -1,4 +1,4 @@
-"""A finished run as one file that other programs run: ONNX, or a program of torch.export.
+"""Export a finished run as one file: ONNX, or a program of ``torch.export``.
 
     images (B, H, W, 3) uint8 ─▶ evaluation's view ─▶ normalization ─▶ network
         ─▶ scores (B, L) calibrated ─▶ present (B, L) by the thresholds
@@ -77,7 +77,7 @@ TEXT = "sparselabel.json"
 
 
 class Exported(nn.Module):
-    """What is exported: whole images in, calibrated scores, maps and decisions out."""
+    """The exported module: whole images in; calibrated scores, maps and decisions out."""
 
     slope: Tensor
     offset: Tensor

@@ -66,7 +66,7 @@ def naming(file: Path | str) -> Iterator[None]:
 def unreadable(
     file: Path, reason: str, *remedies: str, error: Errors = DataError, where: str | None = None
 ) -> SparselabelError:
-    """The error of a file that is not what it must be."""
+    """The error for an invalid file."""
     return error(f"{file} cannot be read ({reason})", *remedies, what=file, where=where)
 
 
@@ -123,7 +123,7 @@ def parse_json(
 
 
 def of_kind(content: Any, kind: type[Kind], file: Path, *remedies: str, error: Errors = RunError) -> Kind:
-    """The content of a file, if it is what it must be (``schema.checked``)."""
+    """The content of a file, checked against a type (``schema.checked``)."""
     if kind is dict:
         if not isinstance(content, dict):
             problem = f"{file} must hold an object of JSON, not {type(content).__name__}"
@@ -190,7 +190,7 @@ PLAIN = "biufUS"
 def read_array(
     file: Path, layout: str = "", *remedies: str, error: Errors = DataError, mapped: bool = False
 ) -> "npt.NDArray[Any]":
-    """An .npy file. ``layout`` is what it must be (see ``refuse_other_layout``); ``mapped``: not read now.
+    """Read an .npy file with a required ``layout`` (``refuse_other_layout``); ``mapped``: memory-mapped.
 
     A mapped one is copied on write, as torch wants arrays it could write to: the file stays as it is.
     """
@@ -271,7 +271,7 @@ def refuse_outside(
     *remedies: str,
     error: Errors = RunError,
 ) -> None:
-    """Raise unless arrays of a file are indices of so many things each: ``{"rows": 100, "classes": 20}``."""
+    """Raise unless arrays of a file are indices below these sizes: ``{"rows": 100, "classes": 20}``."""
     for name, count in counts.items():
         array = arrays[name]
         if array.size and (array.min() < 0 or array.max() >= count):

@@ -1,4 +1,4 @@
-"""Atomic writes, and whether a path can be written. What reads files is in ``file_formats.py``."""
+"""Atomic writes, and checks that a path can be written. ``file_formats.py`` reads files."""
 
 import errno
 import json
@@ -106,7 +106,7 @@ def _require_writable(path: Path, folder: Path, remedies: tuple[str, ...]) -> No
 
 
 class TemporaryFolder:
-    """A new folder that is deleted when nobody has this object any more, or the program ends."""
+    """A new folder that is deleted when this object is garbage-collected or the program ends."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="sparselabel-"))

@@ -1,4 +1,4 @@
-"""A run in the layout of the Hugging Face hub: model.safetensors, config.json and a model card, README.md.
+"""A run in the Hugging Face hub's layout: model.safetensors, config.json, and a model card in README.md.
 
     run ──▶ save_pretrained ──▶ folder ──▶ (huggingface_hub uploads, downloads) ──▶ load_pretrained ──▶ run
 
@@ -28,7 +28,7 @@ NUMBERS = ("name", "value", "images", "labels")
 
 
 class SavedRun(TypedDict):
-    """What config.json holds for the small files of a run."""
+    """The small files of a run, in config.json."""
 
     config: TrainConfig
     run: Metadata
@@ -93,7 +93,7 @@ def load_pretrained(source: str | Path, revision: str | None = None) -> Temporar
 
 
 def _downloaded(source: str, revision: str | None) -> Path:
-    """Where a model of the hub is on this machine, once it is downloaded."""
+    """Download a model of the hub; returns its folder."""
     from huggingface_hub import snapshot_download
 
     try:
@@ -109,7 +109,7 @@ def _downloaded(source: str, revision: str | None) -> Path:
 
 
 def _content(run: Run) -> dict[str, Any]:
-    """What config.json holds: all that the model's predictions rest on."""
+    """The content of config.json: everything that predictions need besides the weights."""
     config, metadata, result = asdict(run.config()), run.metadata(), run.result()
     if config["weights"] not in ("pretrained", "none"):
         config["weights"] = Path(config["weights"]).name
@@ -117,7 +117,7 @@ def _content(run: Run) -> dict[str, Any]:
         name: Path(value).name if isinstance(value, str) and not value.startswith(TEXT) else value
         for name, value in config["settings"].items()
     }
-    kept = ("data_digest", "label_seed", "answers", "classes", "versions")
+    keys = ("data_digest", "label_seed", "answers", "classes", "versions")
     measured = {
         split: result[split] and {name: result[split].get(name) for name in NUMBERS} for split in SPLITS
     }
@@ -127,7 +127,7 @@ def _content(run: Run) -> dict[str, Any]:
         "architecture": config["backbone"],
         "id2label": dict(enumerate(run.classes)),
         "config": without_none(config),
-        "run": {name: metadata.get(name) for name in kept} | {"data": run.data_folder.name, "command": []},
+        "run": {name: metadata.get(name) for name in keys} | {"data": run.data_folder.name, "command": []},
         "result": {name: result[name] for name in ("method", "oracle", "best_epoch", "epochs")}
         | measured
         | {"recovery": None},
@@ -214,7 +214,7 @@ labels before decisions rest on it.
 
 
 def _labels(run: Run) -> str:
-    """What was known of the training images."""
+    """A sentence on the labels of the training images."""
     try:
         labels = run.data().train.observed
     except (SparselabelError, OSError):

@@ -14,12 +14,10 @@ class NotebookProgress(Progress):
     """Rich's account of tasks, shown as HTML; the bars disappear when all is done."""
 
     def start(self) -> None:
-        """Show the bars."""
         self._shown_at = 0.0
         self._handle = display(HTML(""), display_id=True)  # type: ignore[no-untyped-call]
 
     def stop(self) -> None:
-        """Take them away."""
         self._handle.update(HTML(""))  # type: ignore[no-untyped-call]
 
     def refresh(self) -> None:
@@ -29,7 +27,6 @@ class NotebookProgress(Progress):
         self._handle.update(HTML(f"<table>{rows}</table>"))  # type: ignore[no-untyped-call]
 
     def advance(self, task_id: TaskID, advance: float = 1) -> None:
-        """Count so many more as done."""
         super().advance(task_id, advance)
         if time.monotonic() - self._shown_at >= EVERY:
             self.refresh()

@@ -1,4 +1,4 @@
-"""Progress bars on a terminal and in a notebook, a plain line elsewhere; durations in words."""
+"""Progress bars on a terminal and in a notebook, plain lines elsewhere; durations in words."""
 
 import os
 import re
@@ -40,7 +40,7 @@ def plain_console(**settings: Any) -> "Console":
 
 
 def status_console(*, quiet: bool = False) -> "Console":
-    """Where progress and notes go: beside the results; in a notebook among them. Words are as given."""
+    """The console for progress and notes: stderr, or the output of a notebook. Text is printed as it is."""
     # On stderr, which is red in a notebook; there Rich would make a paragraph of every line.
     return plain_console(stderr=not in_notebook(), force_jupyter=False, quiet=quiet)
 
@@ -59,12 +59,12 @@ class Bar:
         self.skip(0)
 
     def advance(self, count: int = 1) -> None:
-        """Count so many more as done."""
+        """Advance by this many items."""
         if self._progress is not None and self._task is not None:
             self._progress.advance(self._task, count)
 
     def skip(self, count: int) -> None:
-        """Start from so many that were done before; they do not count for the time left."""
+        """Start after this many finished items, which do not count for the time left."""
         if self._progress is not None and self._task is not None:
             self._progress.reset(self._task, completed=count)
             self._progress.advance(self._task, 0)  # the clock runs from here

@@ -1,4 +1,4 @@
-"""A Ray cluster (the extra ``cluster``): joining it, what nodes have, and refusing those that cannot work.
+"""Join a Ray cluster (the extra ``cluster``), list its nodes, and refuse nodes that cannot work.
 
 Ray's protocol is unauthenticated and runs what it is sent: it is for networks that one trusts.
 """
@@ -64,14 +64,14 @@ def connect(ray: Any, address: str) -> None:
 
 
 def _knock(address: str) -> None:
-    """Raise at once if nobody listens at HOST:PORT: Ray would try for minutes."""
+    """Raise at once if HOST:PORT does not answer: Ray would try for minutes."""
     host, colon, port = address.rpartition(":")
     if colon and "://" not in address:
         socket.create_connection((host, int(port)), timeout=10).close()
 
 
 class Node(NamedTuple):
-    """A node of the cluster that is alive, and what it has in all."""
+    """A live node of the cluster, with its total resources."""
 
     id: str
     name: str
@@ -94,7 +94,7 @@ def alive_nodes(ray: Any) -> list[Node]:
 
 
 class Seen(NamedTuple):
-    """What a node has: versions of packages, and digests of files; None for what is not there."""
+    """What a node has: versions of packages and digests of files; None for missing ones."""
 
     versions: dict[str, str | None]
     files: dict[str, str | None]
@@ -115,7 +115,7 @@ def wants_gpu(nodes: Sequence[Node], accelerator: str) -> bool:
 
 
 def listed(nodes: Sequence[Node]) -> str:
-    """What nodes have, for an error message."""
+    """A text on what nodes have, for an error message."""
     return listing(f"{counted(node.cores, 'core')} and {counted(node.gpus, 'GPU')}" for node in nodes)
 
 
@@ -173,7 +173,7 @@ class NodeGoneError(Exception):
 def look_at(
     ray: Any, nodes: Sequence[Node], packages: list[str], paths: list[str]
 ) -> Iterator[tuple[Node, Seen | Exception]]:
-    """What the nodes have, found by a task on each; or why that is not known."""
+    """Find out by a task on each node what it has, or why that is unknown."""
     from ray.exceptions import GetTimeoutError, NodeDiedError, RayError, TaskUnschedulableError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

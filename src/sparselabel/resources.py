@@ -30,16 +30,16 @@ def available_memory() -> int:
     free = _kernel_bytes(Path("/proc/meminfo"), "MemAvailable:")
     if free is None:
         free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    return min([free, *_left_by_groups(OWN_GROUPS, GROUPS)]) // _local_processes()
+    return min([free, *_left_by_groups()]) // _local_processes()
 
 
-def _left_by_groups(own: Path, groups: Path) -> Iterator[int]:
+def _left_by_groups() -> Iterator[int]:
     """Bytes left by each control group, of version 1 or 2, that this process is in and that has a limit."""
-    for line in _lines(own):
+    for line in _lines(OWN_GROUPS):
         _, controllers, path = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
             continue
-        top = groups / "memory" if controllers else groups
+        top = GROUPS / "memory" if controllers else GROUPS
         limit, usage, cache = (
             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
             if controllers

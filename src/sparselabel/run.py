@@ -1,4 +1,4 @@
-"""A run as an object: its folder, its small files, its data and its model.
+"""``Run``: a run folder with its files, data and model as an object.
 
 A run with result.json is finished.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sparselabel.data.dataset import Dataset, PreparedSplit
     from sparselabel.inference.predictor import Prediction
     from sparselabel.models.classifier import Classifier
-    from sparselabel.review.serve import Goal
+    from sparselabel.review.run_review import Goal
 
 PEOPLES_WORK = ("answers.csv", "complete.csv")
 """Files of a run that no program could make again."""
@@ -45,7 +45,7 @@ class _File:
 
 
 class _SplitFile(_File):
-    """The same, a file a split: called with the split's name."""
+    """A file of the run for each split: called with the split's name."""
 
     def __get__(self, run: "Run", owner: object = None) -> Callable[[str], Path]:  # type: ignore[override]
         return lambda split: run.path / self.name.format(split)
@@ -84,7 +84,7 @@ class Metadata(TypedDict):
 
 
 class Measured(TypedDict):
-    """What result.json says of a split."""
+    """A split in result.json."""
 
     name: str
     value: float
@@ -110,7 +110,7 @@ class Mean(TypedDict):
 
 
 class MeanAveragePrecision(TypedDict):
-    """By how it is computed."""
+    """Mean average precision by definition."""
 
     sklearn: Mean
 
@@ -141,7 +141,7 @@ class CostFile(TypedDict):
 
 @dataclass(frozen=True)
 class Run:
-    """A run: what is in its folder, and what it was trained on.
+    """A run: its folder, and the data it was trained on.
 
     The one way to open a run. ``moved`` is where its data is now, or the data itself; ``own_model`` is the
     module it was trained with, if that was one of the user's own; ``temporary`` is its folder, if that goes
@@ -206,7 +206,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the run came to its end."""
+        """Whether the run is finished."""
         return self.result_file.is_file()
 
     def require_finished(self) -> None:
@@ -330,7 +330,7 @@ class Run:
                 )
 
     def config(self) -> TrainConfig:
-        """The configuration the run was begun with."""
+        """The configuration of the run."""
         file = self._required(self.config_file)
         if not file.stat().st_size:
             raise RunError(f"{file} is empty", *BRING_BACK, what=file)
@@ -340,7 +340,7 @@ class Run:
             raise RunError(f"{file} cannot be read ({error.__cause__ or error})", *BRING_BACK) from error
 
     def metadata(self) -> dict[str, Any]:
-        """What run.json says: data, classes, versions, command."""
+        """The content of run.json: data, classes, versions, command."""
         return {**read_json(self._required(self.metadata_file), Metadata)}
 
     def _required(self, file: Path) -> Path:
@@ -371,13 +371,13 @@ class Run:
 
     @property
     def data_folder(self) -> Path:
-        """Where its prepared data is."""
+        """The folder of its prepared data."""
         if self.moved is None:
             return Path(self.metadata()["data"])
         return self.moved if isinstance(self.moved, Path) else self.moved.folder
 
     def data(self) -> "Dataset":
-        """Its prepared data as it saw it: with its own labels and the reviewers' answers, if any."""
+        """The prepared data as the run saw it: with its labels and the reviewers' answers, if any."""
         from sparselabel.data.answers import read_answers, with_answers
         from sparselabel.data.dataset import open_prepared
         from sparselabel.data.redraw_labels import redraw_labels
@@ -443,7 +443,7 @@ class Run:
     def scores(self, split: str = "test", *, workers: int | None = None) -> "npt.NDArray[np.floating]":
         """(N, L) Scores in 0..1 of a split's images, not calibrated."""
         from sparselabel.inference.evaluate import evaluate_run
-        from sparselabel.inference.score_files import saved_scores
+        from sparselabel.inference.saved_scores import saved_scores
 
         if not self.scores_file(split).is_file() and not self.large_scores_file(split).is_file():
             evaluate_run(self, split, workers=workers)
@@ -458,7 +458,7 @@ class Run:
         threshold: float | None = None,
         workers: int | None = None,
     ) -> "list[Prediction]":
-        """What is in images: paths, addresses, PIL images, arrays or tensors, one or many, or a folder.
+        """Predict the labels of images: paths, URLs, PIL images, arrays or tensors, one or many, or a folder.
 
         Labels are chosen by the run's thresholds for F1, by those for a ``precision``, or by one
         ``threshold`` of the calibrated score for all classes.
@@ -532,23 +532,23 @@ class Run:
         Parameters
         ----------
         answers
-            File that answers are added to; default: answers.csv in the run (complete.csv to count).
+            File to append answers to; default: answers.csv in the run (complete.csv with goal "count").
         reviewer
-            Name that is kept with the answers; default: the name you are logged in with.
+            Name to save with the answers; default: your login name.
         goal
             What the questions are for: "labels" that training lacks, "thresholds" to rely on (validation
             images), or "count" (all labels of random images, for expected positives).
         port
-            Port of the page; if it is taken, another one.
+            Port of the page; if it is in use, another one is taken.
         host, tls_cert, tls_key
             To share the page on a network: a name or address of this machine, a certificate and its key.
         browser
             Open the page; else only print the address.
         workers
-            Processes that load images, when they are scored the first time; for a CPU none by default.
+            Processes that load images when they are first scored; by default none for a CPU.
         """
         from sparselabel.progress import plain_console
-        from sparselabel.review.serve import serve_review
+        from sparselabel.review.run_review import serve_review
 
         return serve_review(
             self,

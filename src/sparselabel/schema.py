@@ -1,4 +1,4 @@
-"""Values of files against the types they must have: dataclasses for configurations, TypedDicts for JSON.
+"""Check values from files against types: dataclasses for configurations, TypedDicts for JSON.
 
 A dataclass is made of a table, and an unknown key is an error that names the nearest. A TypedDict stays the
 dictionary it is, and may have keys of other versions.
@@ -89,7 +89,7 @@ def from_dict(kind: type[Config], values: dict[str, Any], where: str) -> Config:
 
 
 def _record(kind: Any, values: dict[str, Any], where: str) -> dict[str, Any]:
-    """A dictionary with the keys of a TypedDict, and others that nobody looks at."""
+    """A dictionary with the keys of a TypedDict; other keys are ignored."""
     for key in kind.__required_keys__:
         if key not in values:
             raise _lacks(where, key)
@@ -148,13 +148,13 @@ def _list(hint: Any, value: Any, key: str, where: str) -> Any:
         raise _unfit(where, key, "a list ([...])", value)
     item, *others = get_args(hint)
     if get_origin(hint) is list:
-        return [checked(item, one, f"{key} {place}", where) for place, one in enumerate(value, start=1)]
+        return [checked(item, one, f"{key} {number}", where) for number, one in enumerate(value, start=1)]
     if others and others != [...]:
         kinds = (item, *others)
         if len(value) != len(kinds):
             raise _unfit(where, key, f"a list of {len(kinds)}", value)
         return tuple(checked(kind, one, key, where) for kind, one in zip(kinds, value, strict=True))
-    return tuple(checked(item, one, f"{key} {place}", where) for place, one in enumerate(value, start=1))
+    return tuple(checked(item, one, f"{key} {number}", where) for number, one in enumerate(value, start=1))
 
 
 def _table(hint: Any, value: Any, key: str, where: str) -> Any:

@@ -1,4 +1,4 @@
-"""Packages of others without what they import at their start and need hardly ever: it takes seconds.
+"""Import timm and Lightning Fabric without their slow imports that are hardly ever needed.
 
 timm asks PyTorch's compiler for two functions, one by way of torchvision; Lightning Fabric asks for the
 version of torchmetrics, which imports transformers and SciPy. While they are imported, something stands in

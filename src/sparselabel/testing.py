@@ -1,4 +1,4 @@
-"""Checks that every loss should pass, for those who write their own.
+"""Checks that every loss should pass, for authors of losses.
 
 def test_my_loss():
     sparselabel.testing.check_loss("my-loss", weight=2.0)

@@ -1,4 +1,4 @@
-"""The command as a shell runs it, in this process or in one of its own."""
+"""Run the command in this process or in a process of its own."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The whole way of somebody with a photo archive, on a few dozen drawn images."""
+"""The workflow for a photo archive, from start to end, on a few dozen drawn images."""
 
 import csv
 import json
@@ -86,7 +86,7 @@ def test_the_whole_way(command: Command, archive: Path, person: Any) -> None:
     more = ("--out", "tags.csv", "--threshold", "0.1", "--workers", "0")
     done = command("predict", "runs/photos", "more", *more, *files)
     assert done == 0, done.err
-    assert "skipped: 1 file that are no images (1 .mov)" in done.err
+    assert "skipped: 1 file that are not images (1 .mov)" in done.err
     with Path("tags.csv").open(newline="") as stream:
         tags = {row["image"]: row["labels"].split(";") for row in csv.DictReader(stream)}
     assert len(tags) == 6

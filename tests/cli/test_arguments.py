@@ -1,4 +1,4 @@
-"""Files and recipes where they apply, whole numbers that are whole, and words too many."""
+"""Configuration files and recipes, integer arguments, and surplus words."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""Help, methods and what goes wrong."""
+"""Help, the list of methods, and errors."""
 
 import os
 import subprocess
@@ -196,10 +196,10 @@ def test_memory_that_is_not_there(command: Command, failing: Any) -> None:
     failing(RuntimeError(f"[enforce fail at alloc_cpu.cpp:127] {words}"))
     done = command("data", "prepared")
     assert done == 1
-    assert "this needs more memory than there is (err == 0. DefaultCPUAllocator: can't allocate" in done.err
+    assert "not enough memory (err == 0. DefaultCPUAllocator: can't allocate" in done.err
     assert "take smaller views (--views.size) or batches" in done.err
     failing(MemoryError())
-    assert "more memory than there is (MemoryError)" in command("data", "prepared").err
+    assert "not enough memory (MemoryError)" in command("data", "prepared").err
 
 
 @pytest.mark.parametrize(("number", "words"), [(28, "No space left on device"), (122, "Disk quota exceeded")])
@@ -253,4 +253,5 @@ def test_a_stop_by_the_user(command: Command, failing: Any) -> None:
     failing(KeyboardInterrupt())
     done = command("data", "prepared")
     assert done == 130
-    assert done.err.startswith("sparselabel: stopped: what was done stays for the same command again: `train")
+    again = "give the same command again (`train` with `--resume`"
+    assert done.err.startswith(f"sparselabel: stopped: finished work is kept: {again}")

@@ -264,7 +264,7 @@ def test_verify_names_what_changed(command: Command) -> None:
     images(Path("photos"), cat=7, dog=5)
     command("prepare", "folder", "photos", "--out", "prepared", "--validation", "0")
     done = command("data", "prepared", "--verify")
-    assert (done, done.out) == (0, "12 images and all arrays are what was prepared\n")
+    assert (done, done.out) == (0, "12 images and all arrays are unchanged\n")
     first, second, *_ = sorted(Path("photos/cat").iterdir())
     first.write_bytes(second.read_bytes() + b"more")
     second.unlink()

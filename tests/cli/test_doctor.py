@@ -1,4 +1,4 @@
-"""``sparselabel doctor`` on the screen and for programs."""
+"""``sparselabel doctor``: its text and its JSON."""
 
 import json
 from collections.abc import Iterator

@@ -25,7 +25,7 @@ def test_expected_positives_are_shown_beside_the_truth_and_kept(command: Command
     assert "annotated" in done.out
     assert "truth" in done.out
     assert "K, classes per image: " in done.out
-    assert "not to be trusted: " in done.out
+    assert "not trusted: " in done.out
     assert "only 48 images have a label" in done.out.replace("\n", " ")
     assert "what to do: label 40 random training images completely" in done.out
     assert "`sparselabel review RUN --goal count`" in done.out

@@ -42,7 +42,7 @@ def test_predict_a_folder(command: Command, photos: Path) -> None:
     assert lines[1].startswith("skipped: photos/3.png cannot be read as an image")
     assert lines[2:] == [
         "tags.csv: 3 images, 4 labels (1.33 per image), by torch; 1 image could not be read",
-        "no validation image is as sure as precision 0.9 takes, so only a score of 0.9 will do: a/b",
+        "no validation image reaches precision 0.9, so the threshold is a score of 0.9: a/b",
     ]
     assert command("predict", "run", "photos", "--out", "tags.csv") == 1
     assert command("predict", "run", "photos", "--out", "tags.csv", "--force", "--workers", "0") == 0

@@ -94,7 +94,7 @@ def test_scores_are_made_once(command: Command, run: Path, person: Any) -> None:
 
 def test_stored_features_and_images_give_the_same_scores(run: Path, trained: Path) -> None:
     from sparselabel.inference.review_scores import write_review_scores
-    from sparselabel.review.serve import stored_features
+    from sparselabel.review.run_review import stored_features
 
     folder = Run(run)
     part = folder.split("train")

@@ -1,4 +1,4 @@
-"""What commands import before they do anything, which is most of the time that short ones take."""
+"""What commands import at start-up, which is most of the time of short commands."""
 
 import json
 import subprocess

@@ -252,7 +252,7 @@ def test_compare_goes_on_after_a_failure(
     assert "failed: an, seed 0: training diverged" in done.err.splitlines()
     assert done.err.splitlines()[-2:] == [
         "failed: bce, seed 1: ZeroDivisionError: division by zero",
-        "sparselabel: error: 3 of 4 runs failed (see RUN.error.txt beside each): mend the cause and give the "
+        "sparselabel: error: 3 of 4 runs failed (see RUN.error.txt beside each): fix the cause and give the "
         "same command again; finished runs are skipped",
     ]
     assert Path("comparison/an-seed0.error.txt").read_text() == "training diverged\n"

@@ -201,7 +201,7 @@ def test_a_run_is_trained_again_with_its_own_settings(command: Command, folder: 
     answers = ("--answers", "runs/photos/answers.csv", "--workers", "0", "--head.epochs", "2")
     done = command("train", "runs/photos-data", *answers, "--out", "runs/second")
     assert done == 0, done.err
-    assert "settings of runs/photos, as far as no flag tells them" in done.err
+    assert "settings are taken from runs/photos unless flags set them" in done.err
     second = Run(folder / "runs" / "second").config()
     assert second == replace(first, head=replace(first.head, epochs=2))
 

@@ -1,4 +1,4 @@
-"""Labels of other programs in and out, as typed."""
+"""``sparselabel prepare`` and ``labels``: labels of other programs in and out."""
 
 import json
 from pathlib import Path

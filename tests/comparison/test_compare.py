@@ -1,7 +1,8 @@
-"""The public function, trained for real on a few scenes."""
+"""``sparselabel.compare`` on a few scenes."""
 
 import builtins
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from sparselabel.comparison.evaluate_maps import evaluate_maps, has_places, maps
 from sparselabel.config import HeadPhase, TrainConfig
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.errors import ConfigError, RunError
+from sparselabel.errors import ConfigError, DataError, RunError
 from sparselabel.run import Run
 from tests.comparison.test_runner import TINY, data  # noqa: F401
 
@@ -61,6 +62,15 @@ def test_all_pairs_are_compared(made: Comparison) -> None:
     assert found["zero_outside"].tolist() == [
         not low <= 0 <= high for low, high in zip(found["low"], found["high"], strict=True)
     ]
+
+
+def test_without_test_images_there_is_nothing_to_differ(made: Comparison) -> None:
+    untested = [replace(one, result={**(one.result or {}), "test": None}) for one in made.outcomes]
+    other = replace(made, outcomes=tuple(untested))
+    for refused in (other.differences, other.figure):
+        with pytest.raises(DataError, match=r"no run of .* has a test mAP") as error:
+            refused()
+        assert error.value.what == "test"
 
 
 def test_it_is_opened_again(made: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Runs on a cluster: their order with a stand-in, and for real on two nodes that Ray starts here."""
+"""Runs on a Ray cluster: their order with a stub, and training on two local nodes."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""Training all runs of a comparison, for real where that is quick."""
+"""Training all runs of a comparison."""
 
 import json
 import os

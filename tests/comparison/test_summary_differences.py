@@ -6,7 +6,7 @@ import pytest
 from sparselabel.comparison.planned_runs import Outcome, plan_runs
 from sparselabel.comparison.summary import Row, TestDraws, rows_of, with_differences
 from sparselabel.data.dataset import Dataset
-from sparselabel.inference.score_files import keep_scores, saved_scores
+from sparselabel.inference.saved_scores import keep_scores, saved_scores
 from sparselabel.metrics.bootstrap import paired_bootstrap
 from sparselabel.run import Run
 from tests.comparison.test_runner import RESULT, TINY, data  # noqa: F401

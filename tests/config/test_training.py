@@ -21,6 +21,7 @@ from sparselabel.config import (
     Sparsify,
     TrainConfig,
     Views,
+    configure,
     from_dict,
     load,
     save,
@@ -278,3 +279,27 @@ def documented(kind: type[Any]) -> dict[str, str]:
 def test_settings_are_spelled_as_flags_or_as_parameters() -> None:
     config = TrainConfig(settings={"expected-positives": 2.9, "top_maps": 3})
     assert config.settings == {"expected_positives": 2.9, "top_maps": 3}
+
+
+def test_keywords_find_their_configuration() -> None:
+    base = TrainConfig(method="an", head=HeadPhase(epochs=3, lr=0.5), settings={"smoothing": 0.1})
+    config, machine, handling = configure(
+        {"backbone": "resnet18", "head": {"epochs": 5}, "finetune.epochs": 2, "weight": 3, "workers": 1,
+         "quiet": True, "settings": {"preset": "x"}},
+        base,
+    )  # fmt: skip
+    assert config == TrainConfig(
+        method="an",
+        backbone="resnet18",
+        head=HeadPhase(epochs=5, lr=0.5),
+        finetune=FinetunePhase(epochs=2),
+        settings={"smoothing": 0.1, "weight": 3.0, "preset": "x"},
+    )
+    assert (machine, handling) == (Machine(workers=1), Handling(quiet=True))
+
+
+def test_a_whole_phase_and_what_is_wrong() -> None:
+    assert configure({"head": HeadPhase(epochs=7)})[0].head == HeadPhase(epochs=7)
+    assert configure({})[0] == TrainConfig()
+    with pytest.raises(ConfigError, match="unknown key 'epoch'"):
+        configure({"head": {"epoch": 5}})

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sparselabel.config import Preparation
-from sparselabel.data import describe
+from sparselabel.data import describe, labels
 from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.describe import count, count_all, description, histogram
 from sparselabel.data.prepare import prepare
@@ -88,7 +88,7 @@ def test_blocks_of_rows_give_what_all_give(tmp_path: Path, monkeypatch: pytest.M
     source = read_table(tmp_path / "photos", random_labels(30))
     split = prepare(source, tmp_path / "out", Preparation("uniform", share=0.4, validation=0)).train
     at_once = count(split, tmp_path)
-    monkeypatch.setattr(describe, "BLOCK", 24)
+    monkeypatch.setattr(labels, "BLOCK", 24)
     in_blocks = count(split, tmp_path)
     for what in describe.WHAT:
         assert in_blocks.per_class[what].tolist() == at_once.per_class[what].tolist()

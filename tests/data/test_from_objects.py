@@ -1,4 +1,4 @@
-"""Data of Python objects: arrays, torch datasets, Hugging Face datasets."""
+"""Data sets of Python objects: arrays, torch datasets, Hugging Face datasets."""
 
 from collections.abc import Callable
 from typing import Any
@@ -67,6 +67,13 @@ def test_a_torch_dataset_of_indices_and_of_vectors() -> None:
     vectors = Items([torch.tensor([1, 0, -1]), torch.tensor([0, 1, 1])])
     data = Dataset.from_torch(vectors, classes=["a", "b", "c"], validation=0)
     assert (data.classes, data.train.observed.values.tolist()) == (("a", "b", "c"), [[1, 0, -1], [0, 1, 1]])
+    lists = Dataset.from_torch(Items([[0, torch.tensor(2)], [np.int64(1)]]), validation=0)
+    assert (lists.classes, lists.train.observed.values.tolist()) == (
+        ("0", "1", "2"),
+        [[1, -1, 1], [-1, 1, -1]],
+    )
+    names = Dataset.from_torch(Items([["dog", "cat"], "dog"]), validation=0)
+    assert (names.classes, names.train.observed.values.tolist()) == (("cat", "dog"), [[1, 1], [-1, 1]])
     given = Dataset.from_torch(Items([0] * 10), LABELS, validation=0)
     assert given.train.observed.values.tolist() == LABELS.tolist()
 
@@ -141,7 +148,8 @@ def test_what_is_wrong_is_named() -> None:
     [
         (lambda: Dataset.from_huggingface([{"image": IMAGES[0], "label": 1}]), "dataset", "list"),
         (lambda: Dataset.from_torch([{"image": IMAGES[0], "label": 1}]), "dataset", "dict"),
-        (lambda: Dataset.from_torch([(IMAGES[0], "cat")]), "labels", "cat"),
+        (lambda: Dataset.from_torch([(IMAGES[0], {"labels": [1]})]), "dataset", "dict"),
+        (lambda: Dataset.from_torch([(IMAGES[0], [{"category_id": 1}])]), "dataset", "dict"),
         (lambda: Dataset.from_torch([(IMAGES[0], -1)]), "labels", -1),
         (lambda: Dataset.from_torch([]), "images", 0),
         (lambda: Dataset.from_torch(DataLoader([(0, 0)])), "images", "DataLoader"),  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Compressed rows give what the array of the same labels gives."""
+"""Compressed rows give the same results as an array of the same labels."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Prepared data with labels in compressed rows says what the same data with arrays says."""
+"""Prepared data with compressed labels gives the same results as with arrays."""
 
 import json
 import shutil

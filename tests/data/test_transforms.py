@@ -13,9 +13,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from torchvision import transforms as v1
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as tv
 
 from sparselabel.config import Views
 from sparselabel.data.transforms import (
+    TrackedTransform,
     View,
     draw,
     imagenet_test,
@@ -192,3 +196,52 @@ def test_the_configuration_chooses_the_presets() -> None:
     assert views_of(published) == (imagenet_train(224), imagenet_test(224))
     uncropped = Views(size=224, geometry="imagenet", smallest_crop=1.0, flip=0.25)
     assert views_of(uncropped) == (replace(imagenet_test(224), flip=0.25), imagenet_test(224))
+
+
+# Pipelines of somebody else
+
+
+@pytest.mark.parametrize("size", [16, 300])
+@pytest.mark.parametrize("flip", ["no", "before", "after"])
+def test_a_pipeline_is_followed(flip: str, size: int) -> None:
+    mirror = v2.RandomHorizontalFlip(1.0)
+
+    def crop(*inputs: Any) -> list[Any]:
+        return [tv.resized_crop(one, 10, 20, 60, 90, [size, size]) for one in inputs]
+
+    moves = {"no": [crop], "before": [mirror, crop], "after": [crop, mirror]}[flip]
+    colors = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.5] * 3, [0.2] * 3)]
+    pipeline = v2.Compose([*moves, v2.ColorJitter(0.3), *colors, v2.RandomErasing(1.0), v2.ToPureTensor()])
+    view, parameters = TrackedTransform(pipeline)(smooth(100, 200))
+    left = 200 - 20 - 90 if flip == "before" else 20
+    pixels = parameters[:4] * torch.tensor([200, 100, 200, 100])
+    cell = max(1.0, 90 / size)
+    assert torch.allclose(pixels, torch.tensor([left, 10.0, 90.0, 60.0]), atol=cell)
+    assert bool(parameters[4]) == (flip != "no")
+    assert view.shape == (3, size, size)
+    assert len(ViewGeometry.from_params(parameters[None])) == 1
+
+
+def test_a_tracked_view_is_the_pipelines_own() -> None:
+    pipeline, image = v2.RandomResizedCrop(24), torch.from_numpy(smooth(40, 60)).permute(2, 0, 1)
+    torch.manual_seed(3)
+    alone = pipeline(image)
+    torch.manual_seed(3)
+    assert torch.equal(TrackedTransform(pipeline)(image)[0], alone)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [v2.RandomRotation((5, 5)), v2.Pad(4), v2.RandomVerticalFlip(1.0), v2.RandomPerspective(p=1.0)],
+)
+def test_a_view_that_is_no_crop_is_refused(transform: Any) -> None:
+    with pytest.raises(ConfigError, match="not a crop of the image") as refused:
+        TrackedTransform(transform)(Image.fromarray(smooth(40, 60)))
+    assert refused.value.what == "transform"
+
+
+@pytest.mark.parametrize("transform", [v1.Compose([v1.RandomCrop(8)]), v2.RandAugment()])
+def test_a_transform_without_masks_is_refused(transform: Any) -> None:
+    with pytest.raises(ConfigError, match="does not take an image with masks") as refused:
+        TrackedTransform(transform)(Image.fromarray(smooth(40, 60)))
+    assert refused.value.value == type(transform).__name__

@@ -1,4 +1,4 @@
-"""Expected positives of made-up images whose truth is known: features are sums of class directions."""
+"""Expected positives of synthetic images with known truth: features are sums of class directions."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""K from answers to random questions about made-up labels whose truth is known."""
+"""K from answers to random questions about synthetic labels with known truth."""
 
 import tracemalloc
 

@@ -374,7 +374,7 @@ def _run(folder: Path) -> None:
 
     from sparselabel.data.dataset import open_prepared
     from sparselabel.inference.class_thresholds import threshold_metrics, write_class_thresholds
-    from sparselabel.inference.score_files import keep_scores
+    from sparselabel.inference.saved_scores import keep_scores
     from sparselabel.metrics.label_metrics import label_metrics
     from sparselabel.training.checkpoint import TrainingState
     from sparselabel.training.train_run import run_metadata
@@ -463,7 +463,7 @@ def _read_thresholds(folder: Path) -> object:
 
 
 def _read_scores(folder: Path) -> object:
-    from sparselabel.inference.score_files import saved_scores
+    from sparselabel.inference.saved_scores import saved_scores
     from sparselabel.metrics.label_metrics import label_metrics
 
     saved = saved_scores(_run_of(folder), "test")

@@ -1,4 +1,4 @@
-"""Inputs that once raised what is not ours, ended the process or never came back: now refused by name."""
+"""Inputs that once raised a foreign exception, killed the process or hung: now refused with their name."""
 
 import io
 import json

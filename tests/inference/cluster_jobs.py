@@ -1,4 +1,4 @@
-"""Run by ``test_cluster`` in a process of its own: jobs on Ray nodes, what they wrote, what went wrong."""
+"""Run by ``test_cluster`` in a separate process: jobs on Ray nodes, and what they wrote."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A predictor whose model says of an image what its color is, and images of one color."""
+"""A predictor that answers with the color of an image, and images of one color."""
 
 from pathlib import Path
 

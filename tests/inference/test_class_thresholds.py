@@ -22,7 +22,7 @@ from sparselabel.inference.class_thresholds import (
     threshold_metrics,
     write_class_thresholds,
 )
-from sparselabel.inference.score_files import keep_scores
+from sparselabel.inference.saved_scores import keep_scores
 from sparselabel.metrics.calibration import Reliability, logits_of, sigmoid
 from sparselabel.metrics.class_prevalence import PrevalenceSource
 from sparselabel.run import Run

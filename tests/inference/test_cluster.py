@@ -1,4 +1,4 @@
-"""Jobs on a cluster: their folder with a stand-in for Ray, and for real on nodes that Ray starts here."""
+"""Prediction on a cluster: its folder with a stub of Ray, and on local Ray nodes."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""Engines say what PyTorch says, are chosen in order, kept in a bounded cache, and give way to PyTorch."""
+"""Engines agree with PyTorch, are chosen in order, cached in a bounded folder, and fall back to PyTorch."""
 
 import copy
 import ctypes

@@ -1,4 +1,4 @@
-"""Maps coupled with attention: of a TS-CAM on a transformer, and of nothing else."""
+"""Maps coupled with attention, for TS-CAM on a transformer only."""
 
 import json
 from functools import partial

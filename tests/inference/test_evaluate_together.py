@@ -1,4 +1,4 @@
-"""Several runs with one frozen backbone, evaluated in one pass as each on its own."""
+"""Several runs with one frozen backbone, evaluated in one pass: the same results as one by one."""
 
 import json
 from dataclasses import replace

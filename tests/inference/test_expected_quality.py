@@ -1,4 +1,4 @@
-"""What a run is expected to bring, in sentences, and warnings of numbers that say nothing."""
+"""The expected quality of a run in sentences, and warnings about meaningless numbers."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Maps of a few images, and the training labels that are likely missing."""
+"""Maps of a few images, and training labels that are likely missing."""
 
 from pathlib import Path
 

@@ -127,7 +127,7 @@ print(*(others & {*sys.modules}))
         "inference.class_thresholds",
         "inference.engine",
         "inference.predictor",
-        "inference.score_files",
+        "inference.saved_scores",
         "inference.scorer",
     }
     assert others == ""

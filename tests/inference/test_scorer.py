@@ -1,4 +1,4 @@
-"""What training says of the best epoch is what evaluation, prediction and reports say of the run."""
+"""Training, evaluation, prediction and reports give the same scores for the best epoch."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

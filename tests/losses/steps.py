@@ -1,4 +1,4 @@
-"""Making a method and a Step of given logits, for tests."""
+"""Make a method, and a Step of given logits."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Labels of many rows are looked at in chunks: their size is bounded, and what is found does not change."""
+"""Counting labels in chunks of bounded size gives the same result."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Names put together: readings, elements and consistency."""
+"""Combined names: entry losses, consistency and other terms."""
 
 import functools
 import inspect
@@ -113,7 +113,7 @@ def test_what_combines() -> None:
         ("pu+scl+en", r"pu and en each say what"),
         (
             "auto",
-            r"^auto is chosen by `train` and is not a method: .* pu\+scl .*: name one of these$",
+            r"^auto is what `train` chooses, and no method: gr .*, pu\+scl .*: name one of these$",
         ),
         ("scl+en", r"^scl\+en: the parts of a name stand in the order .*CONSISTENCY: write en\+scl "),
         ("asl+en+scl", r"write en\+asl\+scl "),

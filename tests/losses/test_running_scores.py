@@ -1,4 +1,4 @@
-"""Running scores, and what a file of 16 bits costs them."""
+"""Running scores, and their precision in a file of 16 bits."""
 
 from pathlib import Path
 from typing import Literal

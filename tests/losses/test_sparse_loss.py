@@ -1,4 +1,4 @@
-"""``SparseLoss`` in loops of one's own: equal to the method with its hooks called by hand."""
+"""``SparseLoss`` in a training loop equals the method with its hooks called by hand."""
 
 import copy
 import io
@@ -257,7 +257,11 @@ def test_labels_of_every_kind() -> None:
     stored = sparse.coo_array((wanted[known].astype(float), known), shape=wanted.shape)
     frame = pd.DataFrame(floats)
     frames = (frame, frame.astype("Int64"), frame.astype("Int64").astype(object))
-    for given in (OBSERVED, wanted, wanted.tolist(), floats, *frames, stored, stored.tocsr()):
+    place = torch.from_numpy(np.stack(known))
+    in_torch = torch.sparse_coo_tensor(
+        place, torch.from_numpy(wanted[known]), wanted.shape, check_invariants=True
+    )
+    for given in (OBSERVED, wanted, wanted.tolist(), floats, *frames, stored, stored.tocsr(), in_torch):
         np.testing.assert_array_equal(labels_of(given), wanted)
 
 
@@ -267,6 +271,11 @@ def test_labels_of_every_kind() -> None:
         (torch.ones(2, 3, dtype=torch.bool), "booleans, which say nothing of what is unknown"),
         (torch.ones(3), r"labels must be \(N, L\)"),
         (np.array([[0.0, 0.7]]), "row 0, column 1 has"),
+        (
+            np.array([[1, 0, "a.jpg"]], dtype=object),
+            r"row 0, column 2 has a\.jpg: leave columns of names out",
+        ),
+        (torch.tensor([[1, 3], [0, 0]]).to_sparse(), "row 0, column 1 has 3"),
     ],
 )
 def test_labels_that_cannot_be(given: object, what: str) -> None:
@@ -310,12 +319,14 @@ def test_a_step_that_lacks_something_names_it() -> None:
         two(output.logits, index)
 
 
-def test_epochs_that_nobody_tells_of_are_noticed() -> None:
-    criterion, model = criterion_of("en"), Model()
+@pytest.mark.parametrize("name", ["en", "gr"])
+def test_epochs_that_nobody_tells_of_are_noticed(name: str) -> None:
+    criterion, model = criterion_of(name), Model()
     criterion.set_epoch(0)
     steps = [index for epoch in range(3) for index in batches(epoch)]
-    with pytest.warns(DataWarning, match="epoch 0 has seen twice as many images as there are"):
+    with pytest.warns(DataWarning, match="epoch 0 has seen twice as many images as there are") as warned:
         assert [criterion(model(index).logits, index).ndim for index in steps] == [0] * 12
+    assert [one.filename for one in warned] == [__file__]
 
 
 def test_half_precision_and_an_optimizers_rate() -> None:
@@ -349,73 +360,6 @@ def test_the_sampler_shows_every_image_once() -> None:
 
 WHOLE = ViewGeometry.whole(4)
 MAPS = torch.zeros(4, CLASSES, 2, 2)
-
-
-@pytest.mark.parametrize(
-    ("maps", "views", "what"),
-    [
-        (MAPS.permute(0, 2, 3, 1), WHOLE, "maps"),
-        (torch.zeros(4, CLASSES + 1, 2, 2), WHOLE, "maps"),
-        (MAPS.flatten(2), WHOLE, "maps"),
-        (MAPS[:2], WHOLE, "maps"),
-        (MAPS.int(), WHOLE, "maps"),
-        (MAPS.numpy(), WHOLE, "maps"),
-        (MAPS, ViewGeometry.whole(2), "geometry"),
-        (MAPS, torch.zeros(4, 4), "geometry"),
-        (MAPS, [1] * 4, "geometry"),
-    ],
-)
-def test_maps_and_geometry_are_checked_in_the_first_step(maps: Any, views: Any, what: str) -> None:
-    criterion = criterion_of("en+scl")
-    criterion.set_epoch(0)
-    with pytest.raises(DataError, match=f"{what} must be") as raised:
-        criterion(torch.zeros(4, CLASSES), torch.arange(4), maps, views)
-    assert raised.value.what == what
-    assert raised.value.value is not None
-
-
-@pytest.mark.parametrize(
-    ("index", "words"),
-    [
-        (None, "index is missing: the position of every image"),
-        (torch.ones(4, dtype=torch.bool), "bool"),
-        ([True] * 4, "bool"),
-        (torch.zeros(4), "float32"),
-        (torch.zeros(4, CLASSES, dtype=torch.int8), rf"\(4, {CLASSES}\) and int8"),
-        ("abcd", "'abcd'"),
-    ],
-)
-def test_an_index_that_is_none(index: Any, words: str) -> None:
-    criterion = criterion_of("an")
-    criterion.set_epoch(0)
-    with pytest.raises(DataError, match=words) as raised:
-        criterion(torch.zeros(4, CLASSES), index)
-    assert raised.value.what == "index"
-    assert "position" in raised.value.problem
-
-
-@pytest.mark.parametrize("index", [[0, 5, 2], np.array([0, 5, 2]), np.array([0, 5, 2], np.uint8)])
-def test_an_index_of_any_kind(index: Any) -> None:
-    criterion, logits = criterion_of("en+cl"), torch.ones(3, CLASSES)
-    criterion.set_epoch(0)
-    assert torch.equal(criterion(logits, index), criterion(logits, torch.tensor([0, 5, 2])))
-
-
-@pytest.mark.parametrize(
-    ("logits", "words"),
-    [
-        (np.zeros((4, CLASSES), np.float32), "must be a tensor.*not an array"),
-        (torch.zeros(4, CLASSES, dtype=torch.int64), "floating-point.*int64"),
-        (torch.zeros(4, CLASSES + 1), rf"must be \(4, {CLASSES}\)"),
-        ([], "must be a tensor"),
-    ],
-)
-def test_logits_that_are_none(logits: Any, words: str) -> None:
-    criterion = criterion_of("an")
-    criterion.set_epoch(0)
-    with pytest.raises(DataError, match=words) as raised:
-        criterion(logits, torch.arange(4))
-    assert (raised.value.what, raised.value.allowed) == ("logits", (4, CLASSES))
 
 
 @pytest.mark.parametrize("epoch", ["a", -1, 0.5, True, None])
@@ -548,3 +492,8 @@ def test_a_setting_that_an_epoch_refuses_is_named_as_given() -> None:
     with pytest.raises(ConfigError) as raised:
         criterion.set_epoch(0)
     assert raised.value.parameters == ["warm_up"]
+
+
+def test_it_says_what_it_is() -> None:
+    images, classes = OBSERVED.shape
+    assert f"'en', {images} images, {classes} classes" in repr(criterion_of("en"))

@@ -1,4 +1,4 @@
-"""``SparseLoss`` in other people's loops: DDP on two processes, Lightning, Accelerate."""
+"""``SparseLoss`` with DDP on two processes, Lightning and Accelerate."""
 
 import os
 import subprocess

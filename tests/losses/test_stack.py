@@ -1,4 +1,4 @@
-"""A stacked method gives every run the losses, gradients and memories that it has alone."""
+"""A stacked method gives every run the same losses, gradients and row stores as alone."""
 
 from dataclasses import replace
 

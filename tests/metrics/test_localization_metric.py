@@ -1,4 +1,4 @@
-"""mAP-loc of maps that come batch by batch, against a plain look at every image on its own."""
+"""mAP-loc from batches equals mAP-loc image by image."""
 
 import json
 from dataclasses import replace

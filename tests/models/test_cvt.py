@@ -1,4 +1,4 @@
-"""CvT through transformers, small ones in numbers."""
+"""CvT through transformers, with small models."""
 
 import sys
 from typing import Any

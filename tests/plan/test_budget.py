@@ -1,4 +1,4 @@
-"""Budgets of a plan: what the sample gets, and what is refused before anything is trained."""
+"""Budgets of a plan: the share of the sample, and refusals before training."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The runs of a plan, and what they would buy."""
+"""The runs of a plan, and what their budgets buy."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a plan recommends, and how sure it says that is."""
+"""The recommendation of a plan, and how sure it is."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Finished runs that nobody trained, on classes whose names must be escaped; and the tables of a page."""
+"""Fake finished runs with class names that must be escaped, and the tables of a page."""
 
 import json
 import warnings
@@ -16,7 +16,7 @@ from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataWarning
 from sparselabel.files import write_json
-from sparselabel.inference.score_files import keep_scores
+from sparselabel.inference.saved_scores import keep_scores
 from sparselabel.metrics.label_metrics import label_metrics, map_name_of
 from sparselabel.run import Run
 from tests.data.images import paint

@@ -1,4 +1,4 @@
-"""The page in a browser: it shows what the run holds, says nothing on the console and fetches nothing."""
+"""The report page in a browser: it shows the data of the run, logs nothing and fetches nothing."""
 
 import shutil
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Which images are shown."""
+"""Which example images are chosen."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The page of a report holds what the runs hold."""
+"""The report page holds the data of the runs."""
 
 import json
 import re

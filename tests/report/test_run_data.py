@@ -1,4 +1,4 @@
-"""Which runs may be in one report."""
+"""Which runs can be in one report."""
 
 from pathlib import Path
 

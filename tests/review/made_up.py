@@ -1,4 +1,4 @@
-"""A review of made-up images and scores, with names that must be escaped; as a program, it serves one."""
+"""A review of fake images and scores, with names that must be escaped; run as a program, it serves one."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""Answers on their way to the disk."""
+"""Answers are on disk before they are acknowledged."""
 
 import errno
 import os

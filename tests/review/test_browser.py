@@ -1,4 +1,4 @@
-"""A person's whole session in a browser."""
+"""A reviewer's session in a browser."""
 
 import os
 import shutil

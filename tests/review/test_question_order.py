@@ -1,4 +1,4 @@
-"""Which questions come first."""
+"""The order of questions."""
 
 import tracemalloc
 from pathlib import Path

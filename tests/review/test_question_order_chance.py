@@ -1,4 +1,4 @@
-"""How scores are read, by what was answered."""
+"""Estimated chances of yes, fitted to earlier answers."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Training with the answers of a review, from its page."""
+"""Retraining with the answers of a review, from its page."""
 
 import shutil
 import time

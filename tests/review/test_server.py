@@ -1,4 +1,4 @@
-"""Who may ask the server, and for what."""
+"""Access rules of the review server."""
 
 import http.client
 import io

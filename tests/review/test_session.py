@@ -1,4 +1,4 @@
-"""What is asked next, and what a review says of itself."""
+"""Next questions, and the progress that a review reports."""
 
 import json
 import threading
@@ -14,9 +14,8 @@ from sparselabel.errors import ConfigError
 from sparselabel.review import session
 from sparselabel.review.answer_log import AnswerFile
 from sparselabel.review.complete_images import CompleteImageReview
-from sparselabel.review.leases import SECONDS, Leases
 from sparselabel.review.question_order import Pool
-from sparselabel.review.session import Review, rows_of
+from sparselabel.review.session import LEASE_SECONDS, Leases, Review, rows_of
 from tests.review.made_up import CLASSES, COUNT, SCORES, make_data
 
 
@@ -255,9 +254,9 @@ def test_no_image_is_shown_to_two_people(data: Dataset, tmp_path: Path) -> None:
 
             first, second = rows("ann"), rows("bob")
             assert not first & second
-            now[0] += SECONDS / 2
+            now[0] += LEASE_SECONDS / 2
             review.leases.renew("ann")
-            now[0] += SECONDS / 2 + 1  # bob is silent for too long
+            now[0] += LEASE_SECONDS / 2 + 1  # bob is silent for too long
             assert rows("cid", 99) == set(range(COUNT)) - first
             review.leases.release("cid")
             assert second <= rows("dan", 99)

@@ -1,4 +1,4 @@
-"""Questions for thresholds: which classes, which images, and when it is enough."""
+"""Questions for thresholds: which classes and images, and when they are enough."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The page of the API is that of the docstrings, and leaves no public name out."""
+"""The API page matches the docstrings and lists every public name."""
 
 from pathlib import Path
 
@@ -19,4 +19,5 @@ def test_every_public_name_is_on_it() -> None:
     assert [name for name in sparselabel.__all__ if f"{name}`" not in text] == []
     assert {*PARTS_OF_LOSSES} <= {*sparselabel.losses.__all__}
     assert "**`save_pretrained(folder, *, force=False)`**" in text
-    assert "- `reviewer`: Name that is kept with the answers" in text
+    assert "- `reviewer`: Name to save with the answers" in text
+    assert "- `val`, `test`: " in text  # two parameters that are described together

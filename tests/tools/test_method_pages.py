@@ -1,4 +1,4 @@
-"""The pages in docs/methods are those that the catalog makes."""
+"""The pages in docs/methods match the registry."""
 
 from pathlib import Path
 
@@ -70,7 +70,7 @@ def test_boostlu_is_no_method_but_has_a_page(made: dict[str, str]) -> None:
     for words in (
         "# `boostlu`: a part of the head",
         "**Paper.** Kim et al. 2023, Bridging the Gap between Model Explanations",
-        "| `--boost` |  | Multiply cell logits above 0 by this before their mean",
+        "| `--boost` |  | Multiply positive cell logits by this before averaging",
         "- `ll-r` with `--settings.preset boostlu`, or any preset: share 0.005",
     ):
         assert words in made["boostlu.md"], words

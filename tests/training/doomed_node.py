@@ -1,4 +1,4 @@
-"""Run by test_torchrun_nodes through torchrun: a run in which the node with DOOMED is killed in epoch 3."""
+"""Run by test_torchrun_nodes through torchrun: the node with DOOMED is killed in epoch 3."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Several processes of a script, as torchrun starts them."""
+"""Start several processes of a script with torchrun."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""What a run says of memories in files, and of files that are gone."""
+"""Row stores in files: log lines, and missing files."""
 
 import shutil
 from dataclasses import replace

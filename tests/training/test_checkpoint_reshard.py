@@ -1,4 +1,4 @@
-"""Runs that go on with another number of processes, with what they remember in files."""
+"""Resuming on another number of processes, with row stores in files."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""A prior for the class-aware selective loss: from files, and from a run before."""
+"""The prior of the class-aware selective loss: from files, and from an earlier run."""
 
 import json
 from pathlib import Path

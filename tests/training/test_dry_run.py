@@ -1,4 +1,4 @@
-"""What a run would cost, measured on a few steps; nothing is left behind."""
+"""Dry runs forecast the cost from a few steps and leave nothing behind."""
 
 import mmap
 from dataclasses import replace

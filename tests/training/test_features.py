@@ -1,4 +1,4 @@
-"""Features are those of images: other labels, and data of some of the images, do not compute them again."""
+"""Stored features belong to images: other labels or subsets of the images reuse them."""
 
 import warnings
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A flipped byte in anything that is written and read again is noticed."""
+"""A flipped byte in any file that is read again is noticed."""
 
 import shutil
 from dataclasses import replace

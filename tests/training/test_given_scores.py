@@ -1,4 +1,4 @@
-"""Scores of another model in a run: read, kept in it, and the same when it goes on."""
+"""Another model's scores in a run: read, copied into it, and reused on resume."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The images that are followed, and what is kept of them."""
+"""Watched images, and what is saved about them."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A step in parts has the gradients of the whole batch, for every method."""
+"""Micro-batches give the gradients of the whole batch, for every method."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from sparselabel.distributed import default_precision
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import Progress
 from sparselabel.models.classifier import Output
-from sparselabel.training.micro_batches import draws_masks, live_norms
+from sparselabel.training.micro_batches import active_norms, has_dropout
 from sparselabel.training.trainer import Trainer
 from tests.training.conftest import tiny
 from tests.training.trainers import make_trainer
@@ -59,7 +59,7 @@ def test_parts_have_the_gradients_of_the_whole_batch(small: Dataset, tmp_path: P
     assert whole.keys() == parts.keys()
     for name, gradient in whole.items():
         torch.testing.assert_close(parts[name], gradient, rtol=1e-9, atol=1e-12, msg=name)
-    assert not live_norms(trainer.network.classifier.train())
+    assert not active_norms(trainer.network.classifier.train())
 
 
 def test_parts_are_small(small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_dropout_is_said(
     assert lines == [wanted] * said
 
 
-def test_what_draws_masks() -> None:
+def test_what_has_dropout() -> None:
     from timm.layers.drop import DropPath
 
     for layer, drawing in (
@@ -151,7 +151,7 @@ def test_what_draws_masks() -> None:
         (DropPath(0.1), True),
         (DropPath(0.0), False),
     ):
-        assert draws_masks(nn.Sequential(nn.Linear(2, 2), layer)) is drawing
+        assert has_dropout(nn.Sequential(nn.Linear(2, 2), layer)) is drawing
 
 
 def test_live_batch_norm_is_said(small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

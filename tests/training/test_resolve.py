@@ -1,4 +1,4 @@
-"""The method that is chosen for who names none."""
+"""The method that ``auto`` chooses."""
 
 from dataclasses import replace
 from pathlib import Path

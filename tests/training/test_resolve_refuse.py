@@ -1,4 +1,4 @@
-"""What cannot work is refused before training, with the way out."""
+"""Impossible configurations are refused before training, with a remedy."""
 
 from pathlib import Path
 

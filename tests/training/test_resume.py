@@ -1,4 +1,4 @@
-"""Runs that are really killed, and go on to the same bits."""
+"""Killed runs resume to the same bits."""
 
 import multiprocessing
 import shutil

@@ -1,4 +1,4 @@
-"""Runs side by side are the runs one by one."""
+"""Runs trained side by side equal runs trained one by one."""
 
 import json
 from dataclasses import asdict, replace

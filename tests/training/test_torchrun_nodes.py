@@ -1,4 +1,4 @@
-"""torchrun on two nodes, both of them this machine: equal to one process, and without one of the nodes."""
+"""torchrun on two local nodes equals one process, and survives the loss of a node."""
 
 import json
 from pathlib import Path

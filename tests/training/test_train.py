@@ -1,4 +1,4 @@
-"""``sparselabel.train``: runs from Python, on data in memory, with callbacks and models of one's own."""
+"""``sparselabel.train`` on data in memory, with callbacks and custom models."""
 
 import json
 from collections.abc import Callable
@@ -311,6 +311,9 @@ def test_keywords_that_are_none_are_named(data: Dataset, tmp_path: Path) -> None
         with pytest.raises(ConfigError, match="did you mean") as error:
             train(data, tmp_path / "run", **wrong)
         assert error.value.what == what
+    with pytest.raises(ConfigError, match=r"give `head=\{'batch_size': 8\}`") as error:
+        train(data, tmp_path / "run", batch_size=8)
+    assert error.value.parameters == ["head.batch_size", "finetune.batch_size"]
     train(data, tmp_path / "run", frozen=True, head={"epochs": 1}, **TINY)
     with pytest.raises(RunError, match="holds a run already"):
         train(data, tmp_path / "run", frozen=True, head={"epochs": 1}, **TINY)

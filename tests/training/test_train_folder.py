@@ -1,4 +1,4 @@
-"""What is chosen for a folder of images."""
+"""Settings chosen for a folder of images."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Training on a cluster: what is chosen and refused, and for real on two nodes that Ray starts here."""
+"""Training on a Ray cluster: choices, refusals, and training on two local nodes."""
 
 import importlib.util
 import json

@@ -205,7 +205,7 @@ def test_what_cannot_work_is_refused_before_a_folder_is_made(
         (
             marked,
             tiny("patchml", frozen=True, views=Views(size=32, geometry="imagenet")),
-            "`views.geometry=imagenet` shows their middle",
+            r"`views=\{'geometry': 'imagenet'\}` shows their middle",
         ),
         (marked, tiny("patchml", classifier="query2label"), "query2label has none"),
         (marked, tiny("patchml+cluster", settings={"near": 0.8}), r"near \(d⁺\) must be below far"),

@@ -152,8 +152,8 @@ def test_without_validation_the_last_epoch_counts(tmp_path: Path) -> None:
     assert result["validation"] is None
     assert resolve(data, tiny("epr")).config.settings == {"expected_positives": "auto"}
     for config, flag in (
-        (tiny(head=HeadPhase(epochs=2, patience=1)), "`head.patience=1`"),
-        (tiny(finetune=FinetunePhase(epochs=1, patience=4)), "`finetune.patience=4`"),
+        (tiny(head=HeadPhase(epochs=2, patience=1)), r"`head=\{'patience': 1\}`"),
+        (tiny(finetune=FinetunePhase(epochs=1, patience=4)), r"`finetune=\{'patience': 4\}`"),
     ):
         said = (
             f"^{flag} waits for a better validation, but the data has no validation split: take 0, which "
@@ -289,7 +289,7 @@ def test_a_run_that_diverges_is_stopped_and_says_what_to_do(
     said = (
         r"diverged in phase finetune \(learning rate 1e\+30\), as the loss 'labels' of epoch 3 is (nan|inf): "
     )
-    way_out = r"begin anew \(`force=True`\) with a smaller `finetune.lr`, or .*`finetune.grad_clip=1`"
+    way_out = r"begin anew \(`force=True`\) with a smaller `finetune.lr`, or .*`finetune=\{'grad_clip': 1\}`"
     with pytest.raises(RunError, match=said + way_out):
         train_run(small, config, tmp_path / "run", HERE, QUIET)
     assert max(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == "0002"

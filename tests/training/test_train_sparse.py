@@ -1,4 +1,4 @@
-"""A run on labels in compressed rows is the run on the same labels in arrays."""
+"""Training on compressed labels equals training on the same labels as arrays."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from sparselabel.expected_positives.estimate import estimate_positives
 from sparselabel.expected_positives.from_features import images_to_score
 from sparselabel.inference import class_thresholds
 from sparselabel.inference.evaluate import evaluate_run
-from sparselabel.inference.score_files import saved_scores
+from sparselabel.inference.saved_scores import saved_scores
 from sparselabel.losses.base import Layout, observed_rows
 from sparselabel.losses.registry import make_method
 from sparselabel.metrics import score_file

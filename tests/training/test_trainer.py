@@ -1,4 +1,4 @@
-"""What a trainer derives from its configuration and data."""
+"""What the trainer derives from its configuration and data."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast

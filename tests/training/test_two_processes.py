@@ -1,4 +1,4 @@
-"""Two processes give what one gives on the same batches, with an odd number of rows."""
+"""Two processes equal one process on the same batches, with an odd number of rows."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""A trainer without a run, for tests of what it is made of."""
+"""A trainer without a run, for unit tests."""
 
 from pathlib import Path
 

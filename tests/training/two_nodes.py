@@ -1,4 +1,4 @@
-"""Run by test_train_on_ray: a Ray cluster of two nodes, and what is trained on it."""
+"""Run by test_train_on_ray: trains on a Ray cluster of two local nodes."""
 
 import os
 import signal

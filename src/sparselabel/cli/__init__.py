@@ -92,18 +92,18 @@ LESS_MEMORY = (
 
 
 def main() -> None:
-    """Run the command; an error of ours is one clear message, not a traceback."""
+    """Run the command; expected errors become one clear message instead of a traceback."""
     warnings.showwarning = _say_warning
     try:
         with spelled(AS_FLAGS):
             app(sys.argv[1:], result_action="return_value")
     except SparselabelError as error:
-        _say("error", error.render(AS_FLAGS))
+        _say("error", error.render())
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except KeyboardInterrupt:
         _say(
             "stopped",
-            "what was done stays for the same command again: `train --resume`, `compare`, `plan`",
+            "finished work is kept: give the same command again (`train` with `--resume`, `compare`, `plan`)",
         )
         sys.exit(130)
     except OSError as error:
@@ -118,7 +118,7 @@ def main() -> None:
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        _say("error", f"this needs more memory than there is ({_sentence(error)}): {LESS_MEMORY}")
+        _say("error", f"not enough memory ({_sentence(error)}): {LESS_MEMORY}")
         sys.exit(1)
 
 
@@ -146,6 +146,6 @@ def _say(kind: str, text: str) -> None:
 
 def _say_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     if isinstance(message, DataWarning | ModelWarning):
-        _say("warning", message.render(AS_FLAGS))
+        _say("warning", message.render())
     elif issubclass(category, UserWarning):
         _say("note", f"{category.__name__}: {message}")

@@ -1,4 +1,4 @@
-"""What a command is given: a file or a recipe beside its flags, and whole numbers that are whole.
+"""Arguments of commands: settings from a file or a recipe beside the flags, and integers that are integers.
 
 Both are sources in cyclopts' sense: they see the arguments of the command that was asked for, before any of
 them is converted.
@@ -26,7 +26,7 @@ class FromFile:
     Parameters
     ----------
     config
-        TOML file with these settings, nested flags as tables; a flag beats the file.
+        TOML file with these settings, nested flags as tables. A flag overrides the file.
     """
 
     config: Path | None = None
@@ -39,7 +39,7 @@ class FromFileOrRecipe(FromFile):
     Parameters
     ----------
     recipe
-        The same from a published table's recipe (`sparselabel recipes` lists them).
+        Take these settings from a recipe of a published table (`sparselabel recipes` lists them).
     """
 
     recipe: str | None = None
@@ -47,7 +47,7 @@ class FromFileOrRecipe(FromFile):
 
 @dataclass(frozen=True)
 class TableColumns:
-    """How the table of labels is read, where that is not found.
+    """How to read the table of labels, where that cannot be detected.
 
     Parameters
     ----------
@@ -56,9 +56,9 @@ class TableColumns:
     label
         Column of --labels with the label; default: label, labels, class, tags or the like.
     separator
-        What separates several labels in one cell of --labels; default: found. '' means that nothing does.
+        What separates several labels in one cell of --labels; default: detected. '' means that nothing does.
     encoding
-        Of --labels, as cp1252 or utf-16; default: found.
+        Text encoding of --labels, such as cp1252 or utf-16; default: detected.
     """
 
     image: str | None = None
@@ -69,13 +69,13 @@ class TableColumns:
 
 FROM_FILE, FROM_FILE_OR_RECIPE, TABLE = FromFile(), FromFileOrRecipe(), TableColumns()
 TOLD_FLAGS: set[str] = set()
-"""The flags that the command at hand was told, by their long names."""
+"""The flags given to the current command, by their long names."""
 FLAGS: set[str] = set()
-"""All flags that the command at hand has."""
+"""All flags of the current command."""
 
 
 def told_by(given: FromFile) -> "FromRecipe | None":
-    """What the file or the recipe that a command was given tells; None where it is no recipe."""
+    """The recipe that a command was given by file or name; None if the file is no recipe."""
     from sparselabel.comparison.from_recipe import FromRecipe
     from sparselabel.config import TrainConfig, from_dict
     from sparselabel.file_formats import naming
@@ -129,12 +129,12 @@ def _settings_of_run(arguments: "ArgumentCollection") -> str | None:
     if not run.config_file.is_file():
         return None
     if answers is not None and _word_of(arguments, "--quiet") is None:
-        status_console().print(f"settings of {run.path}, as far as no flag tells them")
+        status_console().print(f"settings are taken from {run.path} unless flags set them")
     return str(run.config_file)
 
 
 def note_flags(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollection") -> None:
-    """Note which flags there are, and which somebody has set, be it in a file: others may be chosen."""
+    """Record the flags of the command, and which of them are set by words or a file; others may be chosen."""
     FLAGS.clear()
     FLAGS.update(name for argument in arguments for name in argument.names)
     TOLD_FLAGS.clear()
@@ -178,7 +178,7 @@ def _word_of(arguments: "ArgumentCollection", flag: str) -> str | None:
 def read_settings(
     config: str | None, recipe: str | None
 ) -> "tuple[dict[str, Any], Recipe | None, str] | None":
-    """The settings of a file or a recipe, what it says as a recipe, and its name."""
+    """The settings of a file or a recipe, its [recipe] table, and its name."""
     from sparselabel.config import take_recipe
     from sparselabel.file_formats import parse_toml, read_toml
     from sparselabel.recipes import text_of

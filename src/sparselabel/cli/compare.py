@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from sparselabel.cli.arguments import FROM_FILE_OR_RECIPE, FromFileOrRecipe, told_by
-from sparselabel.cli.run_progress import exit_if_failed, runs_shown
-from sparselabel.cli.terminal import first_process, fitting_tables, plain_console
+from sparselabel.cli.terminal import exit_if_failed, first_process, fitting_tables, plain_console
 from sparselabel.cli.train import CONFIG, MACHINE, Flat
 from sparselabel.config import Machine, TrainConfig
 
@@ -39,10 +38,10 @@ def compare(
     machine: Annotated[Machine, Flat] = MACHINE,
     given: Annotated[FromFileOrRecipe, Flat] = FROM_FILE_OR_RECIPE,
 ) -> None:
-    """Train several methods and make a table: test mAP, spread, what is more than chance, what it costs.
+    """Train several methods and make a table: test mAP, spread, significant differences, and cost.
 
-    Finished runs are skipped, so a comparison that was stopped goes on where it was. A run that fails does
-    not stop the others; then the exit code is 1.
+    Finished runs are skipped, so a stopped comparison continues where it was. A run that fails does not stop
+    the others; the exit code is then 1.
 
     Example: `sparselabel compare prepared --methods an an-ls --seeds 0 1 2 --frozen --out comparison`
 
@@ -53,8 +52,8 @@ def compare(
     With `--vary settings.momentum .6 .8 .9` every method is trained with each value of that setting (once, if
     it does not have it); `sparselabel figure sweep comparison/table.csv` draws it.
 
-    With `--recipe scl/voc` methods, seeds and what is chosen or varied are those of a published table, unless
-    flags say otherwise, and the published numbers stand beside ours.
+    `--recipe scl/voc` takes methods, seeds and the settings to choose or vary from a published table, unless
+    flags set them, and shows the published numbers beside yours.
 
     Parameters
     ----------
@@ -64,33 +63,33 @@ def compare(
         Folder of the runs, of table.csv, table.md and table.tex, and of table-by-labels.csv (mAP of images
         with 1, 2, ... labels).
     methods
-        The methods (--method is ignored); each takes those of the --settings that it has, and its own default
-        where it does not have the preset.
+        The methods (--method is ignored). Each takes those of the --settings that it has, and its own
+        defaults if it does not have the preset.
     seeds
-        Seeds; default 0.
+        Random seeds; default: 0.
     label_seeds
-        Repeat all on these draws of observed labels, which hide labels as the preparation did; the full ones
-        must be known. The preparation's own seed is the data as it is.
+        Repeat all on other draws of the observed labels, given by their seeds: labels are hidden as in the
+        preparation, so the full ones must be known. The preparation's own seed is the data as it is.
     annotations
         Kinds of annotation to compare, each with all methods; full labels must be known. A kind is what
         `prepare --sparsify` takes, and its settings: `single-positive,prefer=larger`. Several values are
         several kinds: `budget,annotate=I/SP,budget=.02/.05` are four.
     choose
-        A setting, named as its flag is without dashes, and the values to choose from by validation mAP; may
-        be given several times.
+        A setting, named as its flag without dashes, and the values to choose from by validation mAP; may be
+        given several times.
     staged
         Choose in two stages: train the head alone, on stored features, with all its settings; then
-        fine-tune with the chosen ones only. By default as the recipe does, where its choices are taken.
+        fine-tune with the chosen ones only. By default as in the recipe, if its choices are taken.
     vary
-        A setting, named in the same way, and its values: a row of the table for each.
+        A setting, named in the same way, and its values; each value is a row of the table.
     against
-        The method that the others are compared with, by a paired bootstrap over labels, seeds and test
-        images; default an.
+        The method to compare the others with, by a paired bootstrap over labels, seeds and test images;
+        default: an.
     cluster
         Address of a Ray cluster (`auto` for the one that this machine belongs to) to send the runs to. Data
         and --out must be on a disk that all its nodes share. Needs the extra `cluster`.
     cluster_cores
-        Cores of a run on the cluster.
+        Cores per run on the cluster.
     """
     from sparselabel.comparison.compare import compare as run_comparison
     from sparselabel.comparison.grid import Varied, choices
@@ -111,7 +110,6 @@ def compare(
         recipe=told,
         cluster=cluster,
         cluster_cores=cluster_cores,
-        display=runs_shown,
         command=sys.argv,
         **vars(machine),
     )

@@ -1,4 +1,4 @@
-"""``sparselabel data``: what prepared data holds, and what may be wrong with it."""
+"""``sparselabel data``: the content of prepared data, and problems in it."""
 
 import json as json_format
 import sys
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from sparselabel.cli.arguments import AS_FLAGS
 from sparselabel.cli.terminal import plain_console, progress
 from sparselabel.errors import DataError, spell
 from sparselabel.errors import counted as number_of
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
     from sparselabel.data.image_hashes import Fingerprints
 
 EXPLAINED = """\
-positive: the class is there; negative: it is not. observed: training sees it (in val: validation, in
-test: evaluation); unknown: hidden from that, or known to nobody.
+positive: the class is present; negative: it is absent. observed: training sees the label (in val, validation
+sees it; in test, evaluation); unknown: the label is hidden or nobody knows it.
 """
 
 
@@ -48,17 +47,17 @@ def data(
     split
         Split whose classes are listed, and whose images are on the sheet.
     every_class
-        List every class; without it, of more than 40 the most and the least frequent ones.
+        List every class; by default, of more than 40 only the most and the least frequent ones.
     images
-        Open every image too: broken, tiny and nearly identical ones are found. Takes as long as `prepare`.
+        Also open every image to find broken, tiny and nearly identical ones. Takes as long as `prepare`.
     verify
-        Read every array and every image, and say which are not what was prepared; nothing else is shown.
+        Only read every array and every image, and report those that changed since they were prepared.
     sheet
-        PNG file to draw random images in, with their labels, points and boxes; its CSV is beside it.
+        PNG file for a sheet of random images with their labels, points and boxes; a CSV is written beside it.
     seed
-        Of the choice of images on the sheet.
+        Random seed for the images on the sheet.
     json
-        Print JSON instead of tables; its lists are complete.
+        Print JSON with complete lists instead of tables.
     """
     from sparselabel.data.dataset import open_prepared
 
@@ -137,7 +136,7 @@ def _problems(
     problems = [*label_problems(prepared, counted), *file_problems(prepared)]
     if fingerprints:
         problems += image_problems(prepared, fingerprints)
-    return [replace(problem, remedy=spell(problem.remedy, AS_FLAGS)) for problem in problems]
+    return [replace(problem, remedy=spell(problem.remedy)) for problem in problems]
 
 
 def _verify(prepared: "Dataset") -> None:
@@ -155,7 +154,7 @@ def _verify(prepared: "Dataset") -> None:
             what=prepared.folder,
             value=len(changed),
         )
-    plain_console().print(f"{number_of(count, 'image')} and all arrays are what was prepared")
+    plain_console().print(f"{number_of(count, 'image')} and all arrays are unchanged")
 
 
 def _fingerprints(prepared: "Dataset") -> "Fingerprints":

@@ -1,4 +1,4 @@
-"""The tables that ``sparselabel data`` prints."""
+"""Tables for ``sparselabel data``."""
 
 import numpy as np
 from rich.table import Table

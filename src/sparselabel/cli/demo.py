@@ -1,4 +1,4 @@
-"""``sparselabel demo``: everything on the embedded data, in a few minutes."""
+"""``sparselabel demo``: all steps on the built-in data, in a few minutes."""
 
 import shutil
 import sys
@@ -7,8 +7,7 @@ from typing import Annotated
 
 from sparselabel.cli.compare import Listed, show
 from sparselabel.cli.prepare import Target, scenes
-from sparselabel.cli.run_progress import exit_if_failed, runs_shown
-from sparselabel.cli.terminal import plain_console
+from sparselabel.cli.terminal import exit_if_failed, plain_console
 from sparselabel.config import FinetunePhase, HeadPhase, Preparation, TrainConfig, Views
 
 METHODS = ("bce", "an", "en", "en+scl", "pu+scl")
@@ -30,7 +29,7 @@ def demo(
 ) -> None:
     """Draw images, hide all labels but one each, train five methods on that and compare them.
 
-    About two minutes on two cores. Stopped, it goes on where it was.
+    It takes about two minutes on two cores. If it is stopped, the same command continues.
 
     Example: `sparselabel demo --out demo`
 
@@ -39,9 +38,9 @@ def demo(
     out
         Folder for data and runs.
     seeds
-        Seeds to train with; default 0.
+        Random seeds to train with; default: 0.
     force
-        Begin anew.
+        Start over.
     """
     from sparselabel.comparison.compare import compare
     from sparselabel.report.figures.heatmap_figures import draw_heat_maps
@@ -55,9 +54,7 @@ def demo(
         shutil.rmtree(runs, ignore_errors=True)
     if not (data / "dataset.json").exists():
         scenes(train=IMAGES, test=TESTED, to=Target(data, how=Preparation(sparsify="single-positive")))
-    comparison = compare(
-        data, METHODS, out=runs, seeds=seeds or 1, config=CONFIG, display=runs_shown, command=sys.argv
-    )
+    comparison = compare(data, METHODS, out=runs, seeds=seeds or 1, config=CONFIG, command=sys.argv)
     comparison.write(out)
     console.print()
     show(comparison.sheet())

@@ -8,7 +8,7 @@ from sparselabel.cli.terminal import plain_console
 def differ(run: Path, other: Path, /, *, split: str = "test", samples: int = 2000) -> None:
     """Compare two evaluated runs on the same images: difference of mAP and its 95 % interval.
 
-    The images are drawn anew with replacement many times, the same for both runs (a paired bootstrap).
+    The images are resampled with replacement many times, the same for both runs (a paired bootstrap).
 
     Example: `sparselabel differ runs/an runs/role --split test`
 
@@ -17,33 +17,34 @@ def differ(run: Path, other: Path, /, *, split: str = "test", samples: int = 200
     run
         Folder of an evaluated run.
     other
-        Folder of another one; the difference is its mAP minus that of the first.
+        Folder of another evaluated run; the difference is its mAP minus that of the first.
     split
         Which split of the data: test, val or train.
     samples
-        How often the images are drawn.
+        Number of bootstrap samples.
     """
     from sparselabel.errors import counted
-    from sparselabel.inference.score_files import saved_pair
+    from sparselabel.inference.saved_scores import saved_pair
     from sparselabel.metrics.bootstrap import paired_bootstrap
     from sparselabel.metrics.label_metrics import map_name_of
     from sparselabel.run import Run
 
     first, second = saved_pair(Run(run), Run(other), split)
-    found = paired_bootstrap(first.array, second.array, first.positive, samples)
+    bootstrap = paired_bootstrap(first.array, second.array, first.positive, samples)
     console = plain_console()
     console.print(f"{split}: {counted(len(first.labels), 'image')}, {map_name_of(first.labels)}")
     wide = max(len(str(path)) for path in (run, other))
-    for path, value in ((run, found.first), (other, found.second)):
+    for path, value in ((run, bootstrap.first), (other, bootstrap.second)):
         console.print(f"  {path!s:{wide}}  {100 * value:.2f}")
     low, middle, high = (
-        f"{100 * number:+.2f}".replace("-", "−") for number in (found.low, found.difference, found.high)
+        f"{100 * number:+.2f}".replace("-", "−")
+        for number in (bootstrap.low, bootstrap.difference, bootstrap.high)
     )
     interval = f"95 % interval {low} to {high}"
-    if found.same_sign is None:
-        console.print(f"no difference, {interval} over {found.samples:,} draws")
+    if bootstrap.same_sign is None:
+        console.print(f"no difference, {interval} over {bootstrap.samples:,} draws")
     else:
-        sign = f"{found.same_sign:.1%} of {found.samples:,} draws have its sign"
-        if found.low <= 0 <= found.high:
+        sign = f"{bootstrap.same_sign:.1%} of {bootstrap.samples:,} draws have its sign"
+        if bootstrap.low <= 0 <= bootstrap.high:
             sign += "\nthe interval contains 0: the difference is not more than chance"
         console.print(f"difference {middle}, {interval}; {sign}")

@@ -1,11 +1,10 @@
-"""``sparselabel doctor``: what this machine has, and what to do about what is missing."""
+"""``sparselabel doctor``: what this machine has, and how to get what is missing."""
 
 import json as json_format
 import sys
 from dataclasses import replace
 from pathlib import Path
 
-from sparselabel.cli.arguments import AS_FLAGS
 from sparselabel.cli.terminal import plain_console
 from sparselabel.errors import spell
 
@@ -15,23 +14,23 @@ SIGNS = {"ok": "✓", "missing": "–", "broken": "✗"}
 def doctor(folder: Path = Path(), /, *, json: bool = False) -> None:
     """Show what this machine has (Python, torch, GPUs, memory, packages, weights) and what is missing.
 
-    The exit code is 0 unless something that is needed is broken.
+    The exit code is 0 unless something required is broken.
 
     Example: `sparselabel doctor`
 
     Parameters
     ----------
     folder
-        Where data and runs are to be; default: here.
+        Folder for data and runs; default: the current folder.
     json
-        Print JSON instead.
+        Print JSON instead of text.
     """
     from sparselabel.doctor import as_json, broken, examine
 
     console = plain_console()
     findings = []
     for finding in examine(folder):
-        what, remedy = (spell(text, AS_FLAGS) for text in (finding.what, finding.remedy))
+        what, remedy = (spell(text) for text in (finding.what, finding.remedy))
         findings.append(replace(finding, what=what, remedy=remedy))
         if not json:
             console.print(f"{SIGNS[finding.state]} {finding.name}: {what}")
@@ -40,8 +39,8 @@ def doctor(folder: Path = Path(), /, *, json: bool = False) -> None:
     if json:
         console.print_json(json_format.dumps(as_json(findings)))
     elif broken(findings):
-        console.print("something that is needed is broken (✗): see above what to do")
+        console.print("something required is broken (✗): see above what to do")
     else:
-        console.print("all that is needed is there; – marks what can be done without")
+        console.print("all that is required is there; – marks what is optional")
     if broken(findings):
         sys.exit(1)

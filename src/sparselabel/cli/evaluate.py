@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 from rich.table import Table
 
-from sparselabel.cli.arguments import AS_FLAGS, TABLE, TableColumns
+from sparselabel.cli.arguments import TABLE, TableColumns
 from sparselabel.cli.terminal import names_first, plain_console, progress
 from sparselabel.config import Engine, TrainConfig, without_none
 from sparselabel.errors import ConfigError, DataError, RunError, counted, listing, param, spell
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from sparselabel.run import Run
 
 SPLIT_NAMES = {"val": "validation", "train": "training"}
-"""What sentences call splits that have another name there."""
+"""Names of splits in sentences."""
 
 
 def split_name(measured: dict[str, Any]) -> str:
-    """What sentences call the split that was measured."""
+    """The name of the measured split for a sentence."""
     name: str = measured["split"]
     return SPLIT_NAMES.get(name, name)
 
 
 def show_quality(run: "Run", measured: dict[str, Any]) -> None:
-    """How good the run is, in sentences, and what that rests on."""
+    """Print how good the run is, in sentences, and what that rests on."""
     from sparselabel.inference.class_thresholds import load_class_thresholds
     from sparselabel.inference.expected_quality import quality_of, trust_in
 
@@ -46,11 +46,11 @@ def show_quality(run: "Run", measured: dict[str, Any]) -> None:
         console.print(" ".join(quality.opening()))
         console.print(quality.rests_on)
     for sentence in trust_in(load_class_thresholds(run), run.path):
-        console.print(spell(sentence, AS_FLAGS))
+        console.print(spell(sentence))
 
 
 def show_decided(decided: dict[str, Any]) -> None:
-    """Calibration, F1 at the classes' own thresholds, and how far each can be trusted.
+    """Print calibration, F1 at the classes' own thresholds, and how far each can be trusted.
 
     Where labels are sparse, precision and recall are those that calibrated scores expect.
     """
@@ -200,9 +200,9 @@ def evaluate(
     json
         Print JSON instead of tables.
     workers
-        Processes that load images; for a CPU none by default, as threads do.
+        Processes that load images; by default none for a CPU, where threads do it.
     engine
-        What runs the network on a CPU; auto takes the first that is installed, and torch for few images.
+        What runs the network on a CPU; auto takes the first one that is installed, and torch for few images.
     """
     from sparselabel.inference.expected_quality import is_meaningless, says_nothing
     from sparselabel.run import Run
@@ -310,7 +310,7 @@ def _evaluate_table(
 
 
 def _usual_split(run: "Run") -> str:
-    """The test split, or validation where there is none, which is said."""
+    """The test split, or else the validation split, with a note on the screen."""
     splits = run.metadata()["data_digest"]
     if "test" in splits or "val" not in splits:  # without either the error names what there is
         return "test"
@@ -334,7 +334,7 @@ def _evaluate_published(name: str, split: str, data: Path | None, settings: dict
 
 
 def show(measured: dict[str, Any]) -> None:
-    """Tables of the measures."""
+    """Print tables of the metrics."""
     console = plain_console()
     table = Table(
         title=f"{measured['split']}: {counted(measured['images'], 'image')}, labels {measured['labels']}"
@@ -376,7 +376,7 @@ def show(measured: dict[str, Any]) -> None:
 
 
 def _show_classes(measured: dict[str, Any], located: dict[str, Any] | None) -> None:
-    """A table of the classes' measures."""
+    """Print a table of the metrics of each class."""
     console = plain_console()
     shown = ("AP-loc",) if located else ()
     at = f"at {measured['threshold']:g}"
@@ -393,7 +393,7 @@ def _show_classes(measured: dict[str, Any], located: dict[str, Any] | None) -> N
 
 
 def _places(located: dict[str, Any]) -> str:
-    """What maps were evaluated by: masks of 1,118 images, boxes of 4,705; and how many were ranked."""
+    """What maps were evaluated by, as in "masks of 1,118 images, boxes of 4,705 images; 9,000 ranked"."""
     parts = [f"{kind} of {counted(located[kind], 'image')}" for kind in ("masks", "boxes") if located[kind]]
     return f"{', '.join(parts)}; {located['ranked']:,} ranked"
 

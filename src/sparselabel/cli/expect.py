@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 from rich.table import Table
 
-from sparselabel.cli.arguments import AS_FLAGS, FROM_FILE, FromFile
+from sparselabel.cli.arguments import FROM_FILE, FromFile
 from sparselabel.cli.terminal import first_process, plain_console
 from sparselabel.config import Engine, Machine, TrainConfig, Views
 from sparselabel.errors import counted, spell
@@ -46,23 +46,24 @@ def expect(
     out
         JSON file to write.
     how
-        auto: from the observed labels and a pretrained backbone's features; counted: in --labels.
+        auto: estimate from the observed labels and a pretrained backbone's features; counted: count in
+        --labels.
     labels
-        Table of complete labels of some random training images, as `sparselabel prepare table` reads it, or
-        `sparselabel review --goal count` wrote it; images are named as in the prepared data, relative to the
-        folder that its images are in.
+        Table of complete labels of some random training images, as `sparselabel prepare table` reads it or
+        `sparselabel review --goal count` writes it. Images are named as in the prepared data, relative to
+        the folder of its images.
     answers
-        Reviewers' answers that add to the observed labels, if training is to have them too.
+        Files of reviewers' answers to add to the observed labels, if training uses them too.
     backbone
         Any timm network.
     weights
         Backbone's weights: pretrained (downloaded), none, or a safetensors or torch file.
     seed
-        Of the folds and of the bootstrap.
+        Random seed of the folds and of the bootstrap.
     workers
-        Processes that load images; for a CPU none by default, as threads do.
+        Processes that load images; by default none for a CPU, where threads do it.
     engine
-        What runs the network on a CPU; auto takes the first that is installed, and torch for few images.
+        What runs the network on a CPU; auto takes the first one that is installed, and torch for few images.
     """
     from sparselabel.data.answers import with_files
     from sparselabel.data.dataset import open_prepared
@@ -80,7 +81,7 @@ def expect(
 
 
 def show(counts: "ClassCounts", data: "Dataset") -> None:
-    """The classes' expected positives; beside the truth, where it is known."""
+    """Print the classes' expected positives, beside the truth if it is known."""
     console = plain_console()
     truth = data.train.truth if data.train.truth.complete and not data.train.observed.complete else None
     table = Table(title=f"{data.name}: {counted(counts.images, 'training image')}", title_justify="left")
@@ -102,9 +103,9 @@ def show(counts: "ClassCounts", data: "Dataset") -> None:
         k = float(real.sum()) / counts.images
         known = f"; truth {k:.3f}, error {_error(counts.per_image, k)}"
     console.print(f"K, classes per image: {counts.per_image:.3f} ({low:.2f} – {high:.2f}){known}")
-    console.print(f"{'trusted' if counts.trusted else 'not to be trusted'}: {counts.why}")
+    console.print(f"{'trusted' if counts.trusted else 'not trusted'}: {counts.why}")
     if not counts.trusted:
-        console.print(f"what to do: {spell(counts.remedy, AS_FLAGS)}")
+        console.print(f"what to do: {spell(counts.remedy)}")
 
 
 def _error(expected: float, real: float) -> str:

@@ -31,9 +31,10 @@ def export(
     out
         File to write: .onnx (needs the extra `export`), or .pt2, a program of torch.export.
     precision
-        Choose thresholds so that this share of each class's labels is right, as 0.9; default: for F1.
+        Choose thresholds so that this share of each class's labels is right, for example 0.9; by default
+        they maximize F1.
     threshold
-        One threshold of the calibrated score for all classes, as 0.5.
+        One threshold of the calibrated score for all classes, for example 0.5.
     force
         Replace the file.
     """
@@ -45,7 +46,7 @@ def export(
 
     console = plain_console()
     about, apart = export_run(Run.open(run), out, precision=precision, threshold=threshold)
-    checked = "not run, as onnxruntime is not there" if apart is None else f"run: scores within {apart:.1g}"
+    checked = "not run: onnxruntime is missing" if apart is None else f"run: scores within {apart:.1g}"
     console.print(f"written: {out} ({out.stat().st_size / 1e6:.1f} MB; {checked})")
     _say_thresholds(about)
 
@@ -55,9 +56,9 @@ def _say_thresholds(about: dict[str, Any]) -> None:
     rows = [*names]
     never = [name for name, value, _ in rows if value is None]
     if never:
-        plain_console().print(f"never present, as no score reaches the precision: {listing(never)}")
+        plain_console().print(f"never predicted, because no score reaches the precision: {listing(never)}")
     poor = [(name, trust) for name, _, trust in rows if trust["trust"] == "poor"]
     if poor:
         names_of = listing([name for name, _ in poor], 5)
         name, trust = poor[0]
-        plain_console().print(f"thresholds not to rely on: {names_of}; {name}: {trust['why']}")
+        plain_console().print(f"unreliable thresholds: {names_of}; {name}: {trust['why']}")

@@ -35,9 +35,9 @@ def heat_maps(
 ) -> None:
     """Where a run sees the classes of watched training images, in the last epoch.
 
-    Of each image the highest-scored class that is annotated, that is there but not annotated, and that is
-    absent. Heat maps where the method keeps them (+scl), else the model's score of each cell; of
-    query2label its attention.
+    For each image it shows the highest-scored class that is annotated, that is present but not annotated, and
+    that is absent. It draws heat maps if the method keeps them (+scl), else the model's score of each cell;
+    for query2label, attention.
 
     Example: `sparselabel figure heat-maps runs/scl --rows 0 12 --out heat-maps.png`
 
@@ -46,7 +46,7 @@ def heat_maps(
     rows
         Rows of the training images to show; default: those with a class of each kind first.
     count
-        How many images, where --rows does not say which.
+        Number of images, if --rows is not given.
     """
     from sparselabel.report.figures.heatmap_figures import draw_heat_maps
 
@@ -55,9 +55,10 @@ def heat_maps(
 
 @app.command
 def growth(run: Watched, /, *, row: int | None = None, out: Out = Path("growth.png")) -> None:
-    """How the maps of an image's classes come about, epoch by epoch.
+    """How the maps of an image's classes develop from epoch to epoch.
 
-    The highest-scored class that is annotated, that is there but not annotated, and that is absent.
+    It shows the highest-scored class that is annotated, that is present but not annotated, and that is
+    absent.
 
     Example: `sparselabel figure growth runs/scl --row 0 --out growth.png`
 
@@ -73,10 +74,10 @@ def growth(run: Watched, /, *, row: int | None = None, out: Out = Path("growth.p
 
 @app.command
 def beside(run: Path, other: Path, /, *, count: int = 4, out: Out = Path("beside.png")) -> None:
-    """The maps of two runs beside each other: the first watched images, and the first run's top 5 classes.
+    """The maps of two runs side by side: the first watched images, and the first run's top 5 classes.
 
-    Heat maps if both runs keep them, else the score of each cell of both (of query2label its attention). To
-    see what the spatial loss alone does, let the other run be the same method with `--settings.weight 0`: it
+    It draws heat maps if both runs keep them, else the score of each cell (for query2label, attention). To
+    see what the spatial loss alone does, compare with a run of the same method with `--settings.weight 0`: it
     keeps heat maps without using them.
 
     Example: `sparselabel figure beside runs/scl runs/no-scl --out beside.png`
@@ -88,7 +89,7 @@ def beside(run: Path, other: Path, /, *, count: int = 4, out: Out = Path("beside
     other
         Folder of another run on the same data.
     count
-        How many images.
+        Number of images.
     """
     from sparselabel.report.figures.heatmap_figures import draw_beside
 
@@ -97,9 +98,9 @@ def beside(run: Path, other: Path, /, *, count: int = 4, out: Out = Path("beside
 
 @app.command
 def scores(*runs: Path, split: Split = "val", out: Out = Path("scores.png")) -> None:
-    """How the 1st to 4th highest score of an image are distributed, for each run.
+    """The distribution of an image's 1st to 4th highest score, for each run.
 
-    Reads what `sparselabel evaluate RUN --split val` wrote.
+    It reads what `sparselabel evaluate RUN --split val` wrote.
 
     Example: `sparselabel figure scores runs/an runs/scl --split val --out scores.png`
 
@@ -115,7 +116,7 @@ def scores(*runs: Path, split: Split = "val", out: Out = Path("scores.png")) -> 
 
 @app.command
 def hidden_positives(*runs: Path, out: Out = Path("hidden-positives.png")) -> None:
-    """How high training scores the positives that are not observed, epoch by epoch (Cole 2021 figure 2).
+    """How unobserved positives are scored during training, epoch by epoch (Cole 2021 figure 2).
 
     For runs on data whose full labels are known. Each column is a histogram that adds up to 1.
 
@@ -124,7 +125,7 @@ def hidden_positives(*runs: Path, out: Out = Path("hidden-positives.png")) -> No
     Parameters
     ----------
     runs
-        Folders of finished runs; of a comparison's folder the first seed of each row.
+        Folders of finished runs, or of a comparison, from which the first seed of each row is taken.
     """
     from sparselabel.comparison.compare import INDEX, Comparison
     from sparselabel.report.figures.hidden_positives import draw_hidden_positives
@@ -141,21 +142,21 @@ def hidden_positives(*runs: Path, out: Out = Path("hidden-positives.png")) -> No
 def sizes(
     baseline: Path, /, *runs: Path, bins: int = 5, split: Split = "test", out: Out = Path("sizes.png")
 ) -> None:
-    """How much better than a baseline each run finds small and large things (data with boxes).
+    """The gain of each run over a baseline on small and large objects (data with boxes).
 
-    Reads what `sparselabel evaluate RUN --split test` wrote. The positives are sorted by the area of their
-    largest box into bins of the same number; a bin's mAP is that of its positives against all negatives.
+    It reads what `sparselabel evaluate RUN --split test` wrote. Positives are sorted by the area of their
+    largest box into bins of equal count; the mAP of a bin is that of its positives against all negatives.
 
     Example: `sparselabel figure sizes runs/an runs/scl --bins 5 --out sizes.png`
 
     Parameters
     ----------
     baseline
-        Folder of the evaluated run to compare with, as of `an`.
+        Folder of the evaluated run to compare with, for example of `an`.
     runs
         Folders of other evaluated runs.
     bins
-        How many bins.
+        Number of bins.
     """
     from sparselabel.report.figures.object_sizes import draw_sizes
 
@@ -166,8 +167,8 @@ def sizes(
 def sweep(*tables: Path, split: str = "test", out: Out = Path("sweep.png")) -> None:
     """What a setting does to the mAP: lines from the table of a comparison in which it was varied.
 
-    Several tables become curves of one figure, as of three comparisons with another `--settings.distance`
-    each. A table-by-labels.csv becomes a panel for each number of labels.
+    Several tables become several curves, for example those of three comparisons with different values of
+    `--settings.distance`. A table-by-labels.csv becomes a panel for each number of labels.
 
     Example: `sparselabel figure sweep comparison --split val --out sweep.png`
 
@@ -177,7 +178,7 @@ def sweep(*tables: Path, split: str = "test", out: Out = Path("sweep.png")) -> N
         What `sparselabel compare ... --vary NAME V1 V2` wrote: its folder (for the table.csv in it),
         table.csv or table-by-labels.csv.
     split
-        Whose mAP: test or val.
+        Split of the mAP: test or val.
     """
     from sparselabel.report.figures.sweep_curve import draw_sweep, table_in
 
@@ -193,7 +194,8 @@ def labels(*tables: Path, out: Out = Path("labels.png")) -> None:
     Parameters
     ----------
     tables
-        table.csv of each comparison, as of data prepared with `--keep-train .1`, `--keep-train .2` and so on.
+        table.csv of each comparison, for example on data prepared with `--keep-train .1`, `--keep-train .2`
+        and so on.
     """
     from sparselabel.report.figures.sweep_curve import draw_label_numbers
 
@@ -204,11 +206,11 @@ def labels(*tables: Path, out: Out = Path("labels.png")) -> None:
 def localization(
     *runs: Path, count: int = 4, split: Split = "test", out: Out = Path("localization.png")
 ) -> None:
-    """Good and failed localizations: where runs see a class, beside the outlines of its things.
+    """Good and failed localizations: where runs see a class, beside the outlines of its objects.
 
-    Reads what `sparselabel evaluate RUN` wrote of data with boxes or masks. Shown are maps of the last run
-    that are right at every cut, first those that gain most over the first run's, and maps that are right at
-    none, first those of the highest score.
+    It reads what `sparselabel evaluate RUN` wrote for data with boxes or masks. It shows maps of the last run
+    that are right at every threshold (those that gain most over the first run come first), and maps that are
+    right at none (the highest scores come first).
 
     Example: `sparselabel figure localization runs/image runs/points --count 4 --out localization.png`
 
@@ -217,7 +219,7 @@ def localization(
     runs
         Folders of evaluated runs on the same data; one or more.
     count
-        How many good and how many failed examples.
+        Number of good and number of failed examples.
     """
     from sparselabel.inference.maps import write_maps
     from sparselabel.report.figures.localization_examples import choose, draw_localization, read_evaluated
@@ -239,7 +241,7 @@ def budgets(
     split: str = "test",
     out: Out = Path("budgets.png"),
 ) -> None:
-    """What annotation budgets bring: a curve for each kind of annotation, over the share of the full cost.
+    """The gain from annotation budgets: a curve for each kind of annotation, over the share of the full cost.
 
     For runs on data prepared with `--sparsify budget`. Runs of the same method, kind and budget (draws of the
     annotations, seeds) become one point with its spread.
@@ -253,7 +255,7 @@ def budgets(
     measure
         mAP, or mAP-loc, for which runs must be evaluated.
     split
-        Whose: test, val or train; for others than test, runs must be evaluated.
+        Split of the data: test, val or train; for val and train, runs must be evaluated.
     """
     from sparselabel.report.figures.budget_curve import draw_budgets
 
@@ -261,7 +263,7 @@ def budgets(
 
 
 def _draw(draw: Callable[..., Path], *given: Any, out: Path, inputs: Iterable[Path] = ()) -> None:
-    """Draw what is ``given`` into a file, which must not replace an input, and say so."""
+    """Draw into a file, which must not replace an input, and print its name."""
     from sparselabel.report.figures.style import checked_out
 
     numbers = draw(*given, checked_out(out, inputs))

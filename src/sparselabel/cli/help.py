@@ -43,12 +43,10 @@ class ShortHelp(DefaultFormatter):
     """Lines of the screen that are printed already."""
 
     def render_usage(self, console: "Console", options: "ConsoleOptions", usage: Any) -> None:
-        """Print the usage: the first thing on the screen."""
         self.used = len(console.render_lines(usage, options)) + 3 if usage else 0
         super().render_usage(console, options, usage)
 
     def render_description(self, console: "Console", options: "ConsoleOptions", description: Any) -> None:
-        """Print what it does."""
         self.used += len(console.render_lines(description, options)) if description else 0
         super().render_description(console, options, description)
 
@@ -108,7 +106,7 @@ AMOUNTS = {
 
 
 def explained(error: "CycloptsError") -> "Panel":
-    """The error as cyclopts shows it, and in plain words where it only names what is left over."""
+    """The error as cyclopts shows it, or a clearer text for missing and surplus words."""
     from cyclopts import CycloptsPanel, MissingArgumentError, UnusedCliTokensError
 
     if isinstance(error, MissingArgumentError) and error.argument is not None:

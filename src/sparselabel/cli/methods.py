@@ -1,4 +1,4 @@
-"""``sparselabel methods``: what methods there are."""
+"""``sparselabel methods``: the list of methods."""
 
 import inspect
 
@@ -82,17 +82,17 @@ def how_they_combine() -> str:
 def _explain(name: str) -> None:
     from sparselabel.losses.registry import parse, presets_of, setting_docs, settings_of
 
-    console, parts = plain_console(), parse(name).methods
+    console, methods = plain_console(), parse(name).methods
     console.print(name, style="bold")
-    for part in parts:
-        for paragraph in paragraphs_of(part.make):
+    for method in methods:
+        for paragraph in paragraphs_of(method.make):
             console.print(paragraph + "\n", soft_wrap=False)
-    if len(parts) > 1:
+    if len(methods) > 1:
         console.print(SCALE + "\n", soft_wrap=False)
     console.print(f"Needs: {needs_in_words(name) or 'nothing but the labels'}.")
     settings = settings_of(name)
     if settings:
-        docs = {key: text for part in parts for key, text in setting_docs(part.make).items()}
+        docs = {key: text for method in methods for key, text in setting_docs(method.make).items()}
         docs["preset"] = "The settings of the method's paper for a data set; what else is given beats them."
         table = Table("flag", "default", "what")
         for setting, default in settings.items():
@@ -104,7 +104,7 @@ def _explain(name: str) -> None:
 
 
 def needs_in_words(name: str) -> str:
-    """What a method needs, in words."""
+    """The needs of a method as text."""
     from sparselabel.losses.registry import needs_of, settings_of
 
     needs = needs_of(name)

@@ -11,8 +11,7 @@ from cyclopts import Parameter
 
 from sparselabel.cli.arguments import FROM_FILE_OR_RECIPE, TOLD_FLAGS, FromFileOrRecipe
 from sparselabel.cli.compare import Listed
-from sparselabel.cli.run_progress import exit_if_failed, runs_shown
-from sparselabel.cli.terminal import first_process, plain_console, progress
+from sparselabel.cli.terminal import exit_if_failed, first_process, plain_console, progress
 from sparselabel.cli.train import CONFIG, MACHINE, Flat
 from sparselabel.config import Annotation, Machine, TrainConfig
 from sparselabel.errors import ConfigError
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlannedTraining(TrainConfig):
-    """What models of a plan are unless flags say otherwise: a small network's features, computed once."""
+    """Defaults of a plan: a head on a small network's features, computed once."""
 
     method: Annotated[str, Parameter(show=False)] = CONFIG.method  # a plan has two, with flags of their own
     backbone: str = "mobilenetv2_100"
@@ -56,36 +55,36 @@ def plan(
 ) -> None:
     """Find out which annotations to buy: answers alone, or with points or boxes, at a budget of hours.
 
-    On a small sample whose labels, points or boxes are all known, it simulates what each kind of annotation
-    would buy for the budget and for fractions of it, trains on that, and writes a page with a recommendation,
-    plan.html, beside plan.csv and plan.png. Finished runs are skipped, so a plan that was stopped goes on.
+    It needs a small sample whose labels, points or boxes are all known. It simulates what each kind of
+    annotation would buy for the budget and for fractions of it, trains on that, and writes plan.html, a page
+    with a recommendation, plan.csv and plan.png. Finished runs are skipped, so a stopped plan continues.
 
     Example: `sparselabel plan sample --budget 40 --images 100000 --out plan`
 
     Parameters
     ----------
     data
-        Prepared data, fully annotated: every class of every image known, and boxes or points of objects.
+        Prepared data that is fully annotated: every class of every image, and boxes or points of objects.
     budget
-        Hours of annotation: for the training images of the data, or for --images.
+        Hours of annotation for the training images of the data, or for --images.
     out
         Folder of the page and the runs.
     images
-        Size of the real data that the budget is for; the sample gets as many seconds per image.
+        Number of images that the budget is for; the sample gets as many seconds per image.
     kinds
         Kinds of annotation to try; default: I SP SB AP AB.
-        I: answers alone. SP, SB: after a yes a point on, or a box around, one object of the class. AP, AB:
-        on or around each.
+        I: answers alone. SP, SB: after a yes, a point on, or a box around, one object of the class. AP, AB: a
+        point on, or a box around, each of them.
     fractions
         Shares of the budget to try; default: 0.125 0.25 0.5 1.
     draws
-        How often the questions are drawn anew: more draws tell better what is chance.
+        Number of random draws of the questions; more draws tell better what is chance.
     answer_seconds
-        What an answer costs.
+        Seconds per answer.
     point_seconds
-        What a point costs, beside its answer.
+        Seconds per point, besides its answer.
     box_seconds
-        What a box costs, beside its answer.
+        Seconds per box, besides its answer.
     answer_method
         Method that is trained on answers alone (with csl-i in ignore mode, as PatchML has it).
     mark_method
@@ -93,6 +92,7 @@ def plan(
     """
     from sparselabel import __version__
     from sparselabel.comparison.evaluate_maps import evaluate_maps, maps_to_evaluate
+    from sparselabel.comparison.runs_display import runs_display
     from sparselabel.data.annotation_budget import KINDS, Prices
     from sparselabel.data.dataset import open_prepared
     from sparselabel.plan.budget import (
@@ -123,7 +123,7 @@ def plan(
     check_candidates(prepared, spent, candidates, machine)
     if first_process():
         keep_budget(spent, out)
-    with runs_shown(len(candidates)) as shown:
+    with runs_display(len(candidates)) as shown:
         failed = train_candidates(prepared, spent, candidates, machine, shown, sys.argv)
     if not first_process():
         return
@@ -140,7 +140,7 @@ def plan(
 
 
 def with_defaults(config: TrainConfig, told: Collection[str]) -> TrainConfig:
-    """The configuration: who sets something of fine-tuning wants the whole network trained."""
+    """The configuration; any setting of fine-tuning means that the whole network is trained."""
     if "--method" in told:
         problem = f"--method {config.method} is for one run, and a plan has two methods"
         raise ConfigError(problem, "give --answer-method, --mark-method or both")

@@ -1,4 +1,4 @@
-"""``sparselabel predict``: labels for images, by a finished run."""
+"""``sparselabel predict``: predict labels of images with a finished run."""
 
 import os
 import sys
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from sparselabel.cli.arguments import AS_FLAGS
 from sparselabel.config import Engine, ShardFormat
 from sparselabel.errors import ConfigError, DataError, RunError, counted, listing, param, spell
 from sparselabel.progress import progress_bar, status_console
@@ -58,20 +57,20 @@ def predict(
     run
         Folder of a finished run.
     images
-        Files, folders (with all in them), patterns, .txt lists of paths, or - for paths from stdin; tars and
-        Parquet tables with images inside. All but - may be addresses (s3://, https://).
+        Files, folders (searched recursively), glob patterns, .txt lists of paths, or - for paths from stdin;
+        also tars and Parquet tables that contain images. All but - may be URLs (s3://, https://).
     out
         File to write, .csv or .jsonl; - is CSV on standard output. With --cluster a folder.
     precision
-        Choose thresholds so that this share of each class's labels is right, as 0.9.
+        Choose thresholds so that this share of each class's labels is right, for example 0.9.
     threshold
-        One threshold of the calibrated score for all classes, as 0.5.
+        One threshold of the calibrated score for all classes, for example 0.5.
     all_scores
-        Write the scores of all classes too.
+        Also write the scores of all classes.
     maps
-        Folder for heat maps (of query2label attention): a PNG for each image and class found.
+        Folder for heat maps (attention maps of query2label): a PNG per image and predicted class.
     gallery
-        HTML file to write: small images with their labels, to look through and to search by label.
+        HTML file to write: thumbnails with their labels, searchable by label.
     write_xmp
         Write an XMP sidecar beside each image (photo.jpg.xmp), with its labels as keywords.
     sort_into
@@ -88,17 +87,18 @@ def predict(
         Address of a Ray cluster (`auto` for the one that this machine belongs to) to predict on. The run and
         --out must be on a disk that all its nodes share. Needs the extra `cluster`.
     cluster_cores
-        Cores of a worker on the cluster, by default 1; where nodes have GPUs, a worker has one.
+        Cores per worker on the cluster, by default 1. If nodes have GPUs, each worker has one.
     out_format
-        Of the files in --out, with --cluster; by default parquet. One for a tar, or for about 1,000 images.
+        Format of the files in --out with --cluster; by default parquet. There is a file for each tar, or for
+        about 1,000 images.
     batch
-        Images at a time.
+        Images per batch.
     workers
-        Processes that load images; for a CPU none by default, as threads do.
+        Processes that load images; by default none for a CPU, where threads do it.
     engine
-        What runs the network on a CPU; auto takes the first that is installed, and torch for few images.
+        What runs the network on a CPU; auto takes the first one that is installed, and torch for few images.
     resume
-        Go on with a file that was interrupted.
+        Continue a file that was interrupted.
     force
         Replace files.
     """
@@ -342,7 +342,7 @@ def _write(
     output.finish()
     if others := other_files(words):
         kinds = [f"{number:,} {suffix}" for suffix, number in others.most_common()]
-        console.print(f"skipped: {counted(others.total(), 'file')} that are no images ({listing(kinds)})")
+        console.print(f"skipped: {counted(others.total(), 'file')} that are not images ({listing(kinds)})")
     if not output.done:
         _refuse_all_broken(seen["images"], seen["broken"])
     return seen
@@ -358,7 +358,7 @@ def _refuse_all_broken(images: int, broken: int) -> None:
 
 
 def _counts(images: int, labels: int, broken: int, engine: str) -> str:
-    """What was found, in words."""
+    """A sentence with the counts."""
     read = images - broken
     counts = f"{counted(read, 'image')}, {counted(labels, 'label')}"
     counts += f" ({labels / read:.2f} per image), by {engine}" if read else ""
@@ -394,10 +394,10 @@ def _summary(
         unsure = [name for name, threshold in by_class if threshold >= precision]
         if unsure:
             console.print(
-                f"no validation image is as sure as precision {precision:g} takes, so only a score of "
-                f"{precision:g} will do: {listing(unsure)}"
+                f"no validation image reaches precision {precision:g}, so the threshold is a score of "
+                f"{precision:g}: {listing(unsure)}"
             )
     if rely:
         for sentence in trust_in(predictor.class_thresholds, run):
-            console.print(spell(sentence, AS_FLAGS))
+            console.print(spell(sentence))
     sys.stderr.flush()

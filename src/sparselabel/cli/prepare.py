@@ -58,7 +58,7 @@ app = App(
 
 
 def write(read: Callable[[], "RawDataset"], to: Target) -> None:
-    """Read, check and write a data set, and say what it was; what is in the way is found before reading."""
+    """Read, check, write and describe a data set; an occupied folder is refused before reading."""
     from sparselabel.cli.data import describe
     from sparselabel.data.prepare import prepare
     from sparselabel.data.split_writer import refuse_taken
@@ -74,7 +74,7 @@ def write(read: Callable[[], "RawDataset"], to: Target) -> None:
 
 
 def reader(signature: Callable[..., None]) -> None:
-    """Make a command of a signature: the reader of its name gets the source and the options."""
+    """Decorator: make a command that passes the source and the options to the reader of the same name."""
     name, defaults = signature.__name__.replace("_", "-"), signature.__kwdefaults__ or {}
 
     @functools.wraps(signature)
@@ -93,7 +93,7 @@ def reader(signature: Callable[..., None]) -> None:
 
 
 def _images(images: str | None, column: str | None, cluster: str | None) -> "Path | StoredImages | None":
-    """The images' folder, or where images are that are in shards or at an address."""
+    """The folder of the images, or the stored images if they are in shards or at a URL."""
     from sparselabel.data.stored_images import are_stored, scan
 
     if not are_stored(images):
@@ -139,7 +139,7 @@ def coco(
     keep_empty
         Keep images without any object.
     skip_missing
-        Leave out images whose file is not there, instead of stopping.
+        Leave out images whose file is missing, instead of stopping.
     labels
         List of the labels that training sees, as published with Hill and SPLC: `image,class class ...`.
     """
@@ -173,37 +173,37 @@ def table(
     source
         The table.
     images
-        Folder of the images; default: the table's own. Or tars ('shards/*.tar'), Parquet tables with images
-        inside, or an address (s3://bucket/photos): images stay there, and training reads them there.
+        Folder of the images; default: the table's folder. Also tars ('shards/*.tar'), Parquet tables that
+        contain images, or a URL (s3://bucket/photos): images stay there, and training reads them there.
     column
-        Column of --images with the images' bytes, where that is a Parquet table.
+        Column of --images with the images' bytes, if that is a Parquet table.
     image
         Column with the image's file name; default: image, filename, file, path or the like.
     label
         Column with the label; default: label, labels, class, tags or the like. A table without it has a
         column per class.
     value
-        Column that says whether the label is there (1) or not (0).
+        Column that says whether the label is present (1) or absent (0).
     split
         Column that says train, val or test.
     separator
-        What separates several labels in one cell; default: found. '' means that nothing does.
+        What separates several labels in one cell; default: detected. '' means that nothing does.
     encoding
-        Of a text file, as cp1252 or utf-16; default: found.
+        Text encoding of the table, such as cp1252 or utf-16; default: detected.
     suffix
-        What the names of images lack to be files' names (.jpg).
+        Suffix to append to the names of images to get file names (.jpg).
     names
-        Table of codes and names, if the labels are codes.
+        Table of codes and their names, if the labels are codes.
     skip_missing
-        Leave out images whose file is not there, instead of stopping.
+        Leave out images whose file is missing, instead of stopping.
     unlabeled
-        Train also on images of the folder that the table does not name.
+        Also train on images in the folder that the table does not name.
     """
 
 
 @reader
 def folder(source: Path, /, *, to: To) -> None:
-    """Class folders: an image's folder is its label; "cat,dog" is two, "not cat" or "-cat" a negative.
+    """Class folders: an image's folder is its label; "cat,dog" is two labels, "not cat" or "-cat" a negative.
 
     Example: `sparselabel prepare folder photos --out prepared`
 
@@ -216,20 +216,20 @@ def folder(source: Path, /, *, to: To) -> None:
 
 @app.command
 def scenes(*, train: int = 3000, test: int = 1000, size: int = 96, seed: int = 0, to: To) -> None:
-    """The embedded data: drawn images of small worlds with several things each, fully labeled.
+    """The built-in data: drawn images with several objects each, fully labeled.
 
     Example: `sparselabel prepare scenes --train 2000 --test 500 --sparsify single-positive --out scenes`
 
     Parameters
     ----------
     train
-        Images to train on (a part becomes the validation split).
+        Number of training images (some become the validation split).
     test
-        Images to test on.
+        Number of test images.
     size
         Side of an image in pixels.
     seed
-        Of the images.
+        Random seed of the images.
     """
     from sparselabel.data.scenes import generate as maker
 
@@ -251,7 +251,7 @@ def nuswide(source: Path, /, *, images: Path | None = None, to: To) -> None:
     source
         The folder.
     images
-        Folder of the images, if it is not Flickr or Images inside.
+        Folder of the images, if it is not Flickr/ or Images/ in the source folder.
     """
 
 
@@ -266,7 +266,7 @@ def cub(source: Path, /, *, images: Path | None = None, to: To) -> None:
     source
         The folder.
     images
-        Folder of the images, if it is not images inside.
+        Folder of the images, if it is not images/ in the source folder.
     """
 
 
@@ -318,13 +318,13 @@ def label_studio(
     source
         The exported file.
     images
-        Folder of the images; default: the file's own.
+        Folder of the images; default: the folder of the file.
     image
-        Name of the tasks' data that holds the image.
+        Key of the tasks' data that holds the image.
     negative
-        Control (from_name) whose choices say what is not there.
+        Control (from_name) whose choices name absent classes.
     complete
-        What annotators did not name is not there; else it is unknown.
+        Classes that annotators did not name are absent; by default they are unknown.
     """
 
 
@@ -347,11 +347,11 @@ def cvat(
     source
         The file annotations.xml, or its folder.
     images
-        Folder of the images; default: images/ beside the file, or the file's own.
+        Folder of the images; default: images/ beside the file, or the folder of the file.
     negative
-        Checkbox attribute that says that a tag or shape is not there.
+        Checkbox attribute that marks the class of a tag or shape as absent.
     complete
-        What annotators did not mark is not there; else it is unknown.
+        Classes that annotators did not mark are absent; by default they are unknown.
     """
 
 
@@ -374,9 +374,9 @@ def fiftyone(
     source
         The file labels.json, or its folder.
     images
-        Folder of the images; default: data/ beside the file, or the file's own.
+        Folder of the images; default: data/ beside the file, or the folder of the file.
     negatives
-        A second export, of classes that are not there.
+        A second export, with absent classes.
     complete
-        What is not named is not there; else it is unknown.
+        Classes that are not named are absent; by default they are unknown.
     """

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from sparselabel.cli.arguments import AS_FLAGS
 from sparselabel.cli.terminal import plain_console
 
 
@@ -16,9 +15,9 @@ def report(
 ) -> None:
     """Write a report of finished runs: one HTML file that opens offline, on a phone too.
 
-    Numbers, learning curves, classes, sizes, scores, heat maps of telling images, and training labels that
-    are likely missing. The first run is the one that others are compared with. What has not been scored yet
-    is scored now and kept in the run.
+    It shows metrics, learning curves, classes, object sizes, scores, heat maps of chosen images, and training
+    labels that are likely missing. Other runs are compared with the first one. What has not been scored yet
+    is scored now and saved in the run.
 
     Example: `sparselabel report runs/an runs/role --out report.html`
 
@@ -27,13 +26,13 @@ def report(
     runs
         Folders of finished runs on the same data.
     out
-        HTML file to write; default: report.html in the run, or here for several runs.
+        HTML file to write; default: report.html in the run, or in the current folder for several runs.
     split
-        Which split of the data it is about: test or val; default: test, if there is one.
+        Split of the data to report on: test or val; default: test, if there is one.
     data
         The runs' prepared data, if it is no longer where it was.
     workers
-        Processes that load images; for a CPU none by default, as threads do.
+        Processes that load images; by default none for a CPU, where threads do it.
     force
         Replace a file that is not a report of the same runs.
     """
@@ -45,6 +44,6 @@ def report(
     about = read_runs(runs, split, data)
     if not force:
         refuse_other_report(out, about)
-    for note in make_report(about, out, workers, AS_FLAGS):
+    for note in make_report(about, out, workers):
         plain_console().print(f"left out: {note}")
     plain_console().print(f"written: {out} ({out.stat().st_size / 1e6:.1f} MB)")

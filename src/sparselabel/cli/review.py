@@ -31,9 +31,9 @@ def review(
 ) -> None:
     """Confirm or reject labels that a run suggests, in your browser, the most useful first.
 
-    A page shows 24 images of one class: mark the wrong ones, Enter saves all. Or one question at a time.
-    Every answer is on the disk before the next one comes; Ctrl-C ends, and the same command goes on.
-    `sparselabel train --answers FILE`, or a button on the page, learns from them.
+    A page shows 24 images of one class: mark the wrong ones and press Enter to save all, or answer one
+    question at a time. Every answer is saved before the next question; Ctrl-C stops, and the same command
+    continues. `sparselabel train --answers FILE`, or a button on the page, trains with the answers.
 
     Example: `sparselabel review runs/first`
 
@@ -42,17 +42,17 @@ def review(
     run
         Folder of a finished run.
     answers
-        File that answers are added to; default: answers.csv in the run (complete.csv with --goal count).
+        File to append answers to; default: answers.csv in the run (complete.csv with --goal count).
     reviewer
-        Name that is kept with the answers; default: the name you are logged in with.
+        Name to save with the answers; default: your login name.
     goal
         What the questions are for.
-        labels: labels that training images lack. thresholds: validation images, for thresholds that can be
-        relied on. count: all labels of random training images, for expected positives.
+        labels: missing labels of training images. thresholds: labels of validation images, for reliable
+        thresholds. count: all labels of random training images, to estimate the expected positives.
     data
         The run's prepared data, if it is no longer where it was.
     port
-        Port of the page; if it is taken, another one.
+        Port of the page; if it is in use, another one is taken.
     host
         Name or address of this machine, to share the page on a network; needs --tls-cert and --tls-key.
     tls_cert, tls_key
@@ -60,15 +60,15 @@ def review(
     no_browser
         Only print the address.
     workers
-        Processes that load images, when they are scored the first time; for a CPU none by default.
+        Processes that load images when they are first scored; by default none for a CPU.
     engine
-        What runs the network on a CPU; auto takes the first that is installed, and torch for few images.
+        What runs the network on a CPU; auto takes the first one that is installed, and torch for few images.
     """
-    from sparselabel.review.serve import serve_review
+    from sparselabel.review.run_review import serve_review
     from sparselabel.run import Run
 
     opened = Run.open(run, data)
-    kept = serve_review(
+    answer_file = serve_review(
         opened,
         say=plain_console().print,
         answers=answers,
@@ -82,25 +82,35 @@ def review(
         workers=workers,
         engine=engine,
     )
-    _tell_next(opened, kept, goal)
+    _print_next(opened, answer_file, goal)
 
 
-def _tell_next(run: "Run", kept: "AnswerFile", goal: str) -> None:
-    """How many answers there are, and what to do with them."""
+def _print_next(run: "Run", answer_file: "AnswerFile", goal: str) -> None:
+    """Print how many answers there are, and what to do with them."""
     from sparselabel.review.retrain import free_folder
 
-    console, said, data = plain_console(), kept.last_words(), run.data_folder
-    if not said:
+    console, answers, data = plain_console(), answer_file.last_words(), run.data_folder
+    if not answers:
         again = shlex.join(["sparselabel", "review", str(run.path), "--goal", goal])
         console.print(f"no answers yet: go on with `{again}`")
         return
     if goal == "count":
-        images = len({image for image, _ in said})
-        console.print(f"{counted(images, 'image')} with all labels in {kept.path}")
-        words = ["expect", data, "--how", "counted", "--labels", kept.path, "--out", "expected.json"]
+        images = len({image for image, _ in answers})
+        console.print(f"{counted(images, 'image')} with all labels in {answer_file.path}")
+        words = ["expect", data, "--how", "counted", "--labels", answer_file.path, "--out", "expected.json"]
     else:
-        console.print(f"{counted(len(said), 'answer')} in {kept.path}")
+        console.print(f"{counted(len(answers), 'answer')} in {answer_file.path}")
         given = [run.given_answers_file] if run.given_answers_file.is_file() else []
         out = free_folder(run)
-        words = ["train", data, "--config", run.config_file, "--answers", *given, kept.path, "--out", out]
+        words = [
+            "train",
+            data,
+            "--config",
+            run.config_file,
+            "--answers",
+            *given,
+            answer_file.path,
+            "--out",
+            out,
+        ]
     console.print(f"next: {shlex.join(['sparselabel', *map(str, words)])}")

@@ -1,5 +1,6 @@
-"""What commands share on the terminal."""
+"""Tables, progress bars and exits that several commands share."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -7,7 +8,15 @@ from rich.table import Table
 
 from sparselabel.progress import first_process, plain_console, printable, progress_bar, status_console
 
-__all__ = ["first_process", "fitting_tables", "names_first", "plain_console", "printable", "progress"]
+__all__ = [
+    "exit_if_failed",
+    "first_process",
+    "fitting_tables",
+    "names_first",
+    "plain_console",
+    "printable",
+    "progress",
+]
 
 
 def names_first(name: str, *others: str) -> Table:
@@ -22,7 +31,7 @@ def names_first(name: str, *others: str) -> Table:
 def fitting_tables(
     columns: Sequence[str], lines: Sequence[Sequence[str]], width: int, words: int = 1
 ) -> list[Table]:
-    """A table of texts and numbers, cut into several where it is wider than ``width``.
+    """A table of texts and numbers, split into several if it is wider than ``width``.
 
     Each has the first ``words`` columns, which name its lines. Titles may be folded, cells are not.
     """
@@ -61,3 +70,15 @@ def progress(total: int | None, what: str) -> Iterator[Callable[[int], None]]:
     """A progress bar with the time left, told how many more are done; a plain line without a terminal."""
     with progress_bar(status_console(), total, what) as bar:
         yield bar.advance
+
+
+def exit_if_failed(failed: int, runs: int) -> None:
+    """Exit with code 1 and say how to go on if runs failed; each error was printed when it happened."""
+    if not failed:
+        return
+    print(  # noqa: T201
+        f"sparselabel: error: {failed} of {runs} runs failed (see RUN.error.txt beside each): "
+        "fix the cause and give the same command again; finished runs are skipped",
+        file=sys.stderr,
+    )
+    sys.exit(1)

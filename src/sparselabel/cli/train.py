@@ -11,7 +11,6 @@ from cyclopts import Parameter
 from rich.table import Table
 
 from sparselabel.cli.arguments import (
-    AS_FLAGS,
     FROM_FILE_OR_RECIPE,
     TABLE,
     TOLD_FLAGS,
@@ -54,7 +53,7 @@ def train(
 
     Example: `sparselabel train photos --labels labels.csv`
 
-    For a folder of images network and schedule are chosen, as far as no flag tells them.
+    For a folder of images, network and schedule are chosen unless flags set them.
 
     Parameters
     ----------
@@ -63,14 +62,14 @@ def train(
     labels
         Table of the images' labels: columns image and label, or a column for each class (1, 0, empty).
     out
-        Folder of the run; default: runs/NAME of the data.
+        Folder of the run; default: runs/NAME, named after the data.
     answers
-        Files of `sparselabel review`, the last counts; settings not told are those of the run it is in.
+        Files of `sparselabel review`; later ones count. Settings that are not given come from their run.
     cluster
         Address of a Ray cluster (`auto` for the one that this machine belongs to) to train on. Data and --out
         must be on a disk that all its nodes share. Needs the extra `cluster`.
     processes
-        Processes on the cluster; default: one for each GPU, or for each node where there is none.
+        Processes on the cluster; default: one per GPU, or one per node without GPUs.
     scores
         Another model's scores of the training images, as evidence for pu and en: a table by image and class
         (as for `sparselabel prepare --scores`), or text:MODEL, which scores the classes' names (open_clip).
@@ -84,10 +83,10 @@ def train(
     if own:
         from sparselabel.training.train_folder import choose_for_folder
 
-        told = {flag.removeprefix("--").replace("-", "_") for flag in TOLD_FLAGS}
+        given_flags = {flag.removeprefix("--").replace("-", "_") for flag in TOLD_FLAGS}
         columns = without_none(asdict(table))
         chosen = choose_for_folder(
-            data, labels, out, config, told, machine, handling, _teller(handling), columns
+            data, labels, out, config, given_flags, machine, handling, _teller(handling), columns
         )
         prepared, config, backbone = chosen.data, chosen.config, chosen.backbone
     else:
@@ -149,13 +148,13 @@ def _tell_quality(result: dict[str, Any], data: "Dataset", out: Path) -> None:
     console.print(" ".join(quality.opening()))
     console.print(quality.rests_on)
     for sentence in trust_in(load_class_thresholds(Run(out)), out):
-        console.print(spell(sentence, AS_FLAGS))
+        console.print(spell(sentence))
 
 
 def _teller(handling: Handling) -> Callable[[str], None]:
-    """Prints what is chosen, unless nobody wants to hear it."""
+    """A function that prints notes on chosen settings, unless the run is quiet."""
     console = plain_console()
-    return lambda text: None if handling.quiet else console.print(spell(text, AS_FLAGS))
+    return lambda text: None if handling.quiet else console.print(spell(text))
 
 
 def _open(data: Path, labels: Path | None) -> "Dataset":

@@ -19,7 +19,7 @@ def labels(
 
     Example: `sparselabel labels prepared --split train --out labels.json`
 
-    `sparselabel prepare table labels.csv --images PHOTOS --out again` reads a table back, PHOTOS being the
+    `sparselabel prepare table labels.csv --images PHOTOS --out again` reads a table back; PHOTOS is the
     folder of the images.
 
     Parameters
@@ -27,11 +27,11 @@ def labels(
     folder
         Prepared data, as `sparselabel prepare` wrote it.
     out
-        File to write. CSV: 1, 0, or nothing where it is unknown. JSON: with boxes.
+        File to write. CSV: 1, 0, or empty if unknown. JSON: with boxes.
     split
         Which split; default: all (CSV).
     which
-        observed: what training sees; full: all that is known.
+        observed: the labels that training sees; full: all known labels.
     force
         Replace the file.
     """

@@ -1,9 +1,9 @@
-"""``sparselabel.compare``: train several methods on one data set; the table as an object."""
+"""``sparselabel.compare``: train several methods on one data set. ``Comparison``: the result."""
 
 import html
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from sparselabel.comparison.result_tables import (
     Cell,
     Sheet,
     difference_columns,
+    draw_comparison,
     sheet_of,
     table_columns,
     write_by_labels,
@@ -46,7 +47,7 @@ from sparselabel.comparison.summary import (
 )
 from sparselabel.config import Handling, Recipe, TrainConfig, configure
 from sparselabel.config import load as load_config
-from sparselabel.errors import ConfigError, RunError, SparselabelError, command, listing, param
+from sparselabel.errors import ConfigError, DataError, RunError, SparselabelError, command, listing, param
 from sparselabel.file_formats import read_json, read_text, reading
 from sparselabel.files import BRING_BACK, write_json
 from sparselabel.progress import first_process, progress_bar
@@ -80,7 +81,6 @@ def compare(
     recipe: str | FromRecipe | None = None,
     cluster: str | None = None,
     cluster_cores: int = 1,
-    display: Callable[[int], AbstractContextManager[RunsCallback]] | None = None,
     command: Sequence[str] = (),
     **settings: Any,
 ) -> "Comparison":
@@ -94,11 +94,11 @@ def compare(
     data
         Prepared data, or its folder.
     methods
-        The methods; each takes those of the settings that it has.
+        The methods; each takes those settings that it has.
     out
         Folder of the runs and the tables.
     seeds
-        How many seeds, from 0, or which.
+        The number of seeds, counted from 0, or a list of seeds.
     label_seeds
         How many draws of observed labels, or their seeds: all is repeated on each. It needs data whose full
         labels are known, and hides them as the preparation did; the preparation's own seed is the data as it
@@ -113,7 +113,7 @@ def compare(
         Choose in two stages: first train the head alone, on stored features, with all its settings; then
         fine-tune with the chosen ones only. By default as the recipe does, where its choices are taken.
     vary
-        One setting and its values, a row of the table for each: ``{"settings.momentum": [0.6, 0.9]}``.
+        One setting and its values, a table row for each: ``{"settings.momentum": [0.6, 0.9]}``.
     against
         The method that the table compares the others with; by default ``an``.
     config
@@ -125,10 +125,8 @@ def compare(
         Address of a Ray cluster to send the runs to, with ``cluster_cores`` cores each.
     cluster_cores
         Cores of a run on the cluster.
-    display
-        Makes the callback that hears of the runs, given their number; by default it shows a progress bar.
     command
-        What run.json says the runs were started by.
+        The command to record in run.json.
     **settings
         Fields of ``TrainConfig`` and ``Machine`` (``backbone="resnet18"``, ``head={"epochs": 5}``,
         ``workers=4``), ``quiet`` and ``tensorboard``; any other keyword is a setting of the methods.
@@ -165,7 +163,7 @@ def compare(
         head_alone, of_head, inside = first_stage(base, chosen, folder)
         heads = plan_runs(head_alone, named, numbers, inside, of_head, varied, draws, kinds)
     ray = None if cluster is None else Cluster(cluster, cluster_cores)
-    show = display or ((lambda total: nullcontext(NONE)) if handling.quiet else runs_display)
+    show = (lambda total: nullcontext(NONE)) if handling.quiet else runs_display
     prepared = open_prepared(Path(data)) if isinstance(data, str | Path) else data
     if prepared.temporary is not None:
         prepared = prepared.keep(Path(f"{out}-data"))
@@ -221,7 +219,7 @@ class ComparisonFile(TypedDict):
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Runs of several methods on one data set: what they reached on the test images, and what is chance.
+    """Runs of several methods on one data set: test results, and differences beyond chance.
 
     In a notebook it shows itself as a table. ``labels`` is how many labels training observed, by kind of
     annotation ("" for the data's own), and how many there are.
@@ -240,7 +238,7 @@ class Comparison:
 
     @classmethod
     def open(cls, folder: str | Path) -> Self:
-        """A comparison that was made before, by its folder."""
+        """Open a finished comparison by its folder."""
         file = Path(folder) / INDEX
         if not file.is_file():
             problem = f"{folder} is not a finished comparison (it has no {INDEX})"
@@ -308,13 +306,22 @@ class Comparison:
     def differences(self) -> "DataFrame":
         """Each pair of rows: test mAP of ``method`` minus that of ``other`` in points, its 95 % interval from
         ``low`` to ``high``, and whether 0 is outside of it."""  # noqa: D209
+        self._refuse_untested()
         return _frame(difference_columns(self.pairs, self.varied))
 
     def figure(self) -> "Figure":
         """The test mAP of each method with its 95 % interval, and its runs as points."""
-        from sparselabel.comparison.comparison_figure import draw_comparison
-
+        self._refuse_untested()
         return draw_comparison(self.rows, self.varied)
+
+    def _refuse_untested(self) -> None:
+        if not any(row.test for row in self.rows):
+            raise DataError(
+                f"no run of {self.folder} has a test mAP, of which intervals and differences are",
+                "give labeled test images, as Dataset.from_arrays(images, labels, test=(images, labels))",
+                "take comparison.table(), which has the validation",
+                what="test",
+            )
 
     def sheet(self) -> Sheet:
         """The main columns, as the screen shows them."""
@@ -330,9 +337,9 @@ class Comparison:
         write_latex(sheet, folder / "table.tex")
 
     def best_runs(self) -> list[Path]:
-        """For each row the run of its chosen settings with the first seed.
+        """For each row, the run with its chosen settings and the first seed.
 
-        A report compares with its first run: that is ``against``. Oracles come last.
+        The first run is that of ``against``, with which a report compares the others. Oracles come last.
         """
         ordered = sorted(self.rows, key=lambda row: (row.method != self.against, row.oracle))
         return [next(iter(row.paths.values())) for row in ordered if row.paths]

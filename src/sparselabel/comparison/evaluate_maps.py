@@ -1,4 +1,4 @@
-"""mAP-loc of many runs: their maps of a split's images, evaluated in as few passes as possible."""
+"""mAP-loc of many runs, evaluated in as few passes over the images as possible."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,7 @@ def maps_to_evaluate(runs: Sequence[Run], split: str) -> list[list[Run]]:
 def evaluate_maps(
     group: Sequence[Run], split: str, workers: int | None = None, report: Callable[[int], None] | None = None
 ) -> None:
-    """Evaluate runs of one group in one pass; ``report`` is told of the images."""
+    """Evaluate runs of one group in one pass; ``report`` gets the number of images after each batch."""
     from sparselabel.inference.evaluate import evaluate_run, evaluate_together
 
     if len(group) == 1:

@@ -1,4 +1,4 @@
-"""What a comparison takes from a recipe, where nobody says otherwise, and how it differs from it."""
+"""What a comparison takes from a recipe unless arguments set it, and notes on how it differs from it."""
 
 import shlex
 from collections.abc import Sequence
@@ -64,7 +64,7 @@ def asked_for(
     vary: Varied | None,
     told: FromRecipe | None,
 ) -> tuple[list[str], list[Varied], Varied | None, TrainConfig]:
-    """What to compare: what was asked for, else what the recipe says."""
+    """Methods and grids to compare: those that were asked for, else those of the recipe."""
     if told is None:
         return list(methods or []), choose or [], vary, config
     asked = told.recipe.compare
@@ -147,7 +147,7 @@ def _flags(words: list[str]) -> dict[str, str]:
 
 
 def _preparation(flags: dict[str, str]) -> dict[str, Any]:
-    """How a command with these flags hides labels; the defaults where they say nothing."""
+    """The preparation that a command with these flags makes, with defaults for missing flags."""
     defaults = asdict(Preparation())
     return {
         name: NUMBERS.get(name, type(defaults[name]))(flags[name]) if name in flags else defaults[name]
@@ -164,7 +164,7 @@ def _settings(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
 
 
 def _compared(config: TrainConfig) -> dict[str, Any]:
-    """What is compared, by the names that flags have."""
+    """The compared settings, by the names of their flags."""
     flat = flat_settings(asdict(config)).items()
     return {
         name.replace("_", "-"): value for name, value in flat if name.partition(".")[0] not in NOT_COMPARED

@@ -1,4 +1,4 @@
-"""Settings of a configuration, named as their flags are, with several values: to vary, or to choose from."""
+"""Grids of settings, named as their flags are: values to vary, or to choose from."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
@@ -42,7 +42,7 @@ class Varied:
 
     @property
     def keys(self) -> list[str]:
-        """Where it is in the configuration: tables, and last the field."""
+        """Its path in the configuration: the tables, then the field."""
         return self.name.replace("-", "_").split(".")
 
     @property
@@ -70,7 +70,7 @@ class Varied:
             raise ConfigError(problem, *error.remedies) from error
 
     def folder(self, value: str, others: Iterable["Varied"] = ()) -> str:
-        """What a run with this value is called, in part; by its whole name where another one ends alike."""
+        """The part of a run's folder name for this value, with the whole name if another one ends alike."""
         short = self.keys[-1]
         alike = any(other.keys[-1] == short and other.name != self.name for other in others)
         name = self.name if alike else short.replace("_", "-")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sparselabel.comparison.grid import CHOOSE, VARY, Varied
-from sparselabel.config import Setting, TrainConfig
+from sparselabel.config import Setting, TrainConfig, place_of
 from sparselabel.errors import ConfigError, SparselabelError, command, listing, nearest, param
 
 Chosen = tuple[tuple[str, str], ...]
@@ -37,7 +37,7 @@ class PlannedRun:
 
     @property
     def key(self) -> RunKey:
-        """What tells it from other runs of the same settings."""
+        """Its seeds, which distinguish runs with the same settings."""
         return self.seed if self.label_seed is None else (self.label_seed, self.seed)
 
     def __str__(self) -> str:
@@ -135,9 +135,10 @@ def _refuse_repeated(what: str, values: Sequence[object]) -> None:
 def _refuse_unknown_settings(settings: dict[str, Setting], known: dict[str, dict[str, Any]]) -> None:
     names = {name for of_method in known.values() for name in of_method}
     none = f"none of the methods {listing(known)}"
-    for name in settings:
+    for name, value in settings.items():
         if name not in names:
-            raise ConfigError(f"{none} has a setting {name!r}: {nearest(name, names)}")
+            remedies = place_of(name, value) or [nearest(name, names)]
+            raise ConfigError(f"{none} has a setting {name!r}", *remedies, what=name)
     preset = settings.get("preset")
     if preset is not None and not any(has_preset(method, preset) for method in known):
         see = f"see {command('methods', 'NAME')} for what a method has"
@@ -189,7 +190,7 @@ class RunsCallback:
         """So many runs were finished before."""
 
     def on_start(self, run: PlannedRun, others: int = 0) -> None:
-        """A run begins here, and ``others`` beside it (not on a cluster, where nobody knows when)."""
+        """A run begins on this machine, with ``others`` beside it; not called on a cluster."""
 
     def on_end(self, outcome: Outcome) -> None:
         """A run is finished or has failed."""

@@ -1,16 +1,20 @@
-"""The tables of a comparison: CSV with all numbers; on the screen, in Markdown and in LaTeX the main ones."""
+"""The results of a comparison: CSV with all numbers; tables for screen, Markdown and LaTeX; a figure."""
 
 import csv
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sparselabel.comparison.planned_runs import RunKey
 from sparselabel.comparison.summary import BASELINE, MAP_LOC, ORACLE, Pair, Row
 from sparselabel.config import Recipe
 from sparselabel.files import atomic_write, write_text
 from sparselabel.progress import duration
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MEGABYTE = 1e6
 DIFFERENCE = ("difference", "low", "high")
@@ -71,7 +75,10 @@ def write_table(
     rows: Sequence[Row], path: Path, varied: str | None = None, recipe: Recipe | None = None
 ) -> None:
     """The rows with all numbers, as CSV."""
-    columns = table_columns(rows, varied, recipe)
+    _write_csv(path, table_columns(rows, varied, recipe))
+
+
+def _write_csv(path: Path, columns: dict[str, list[Cell]]) -> None:
     texts = [[_text(cell, DIGITS.get(name, 2)) for cell in cells] for name, cells in columns.items()]
     with atomic_write(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([columns, *zip(*texts, strict=True)])
@@ -115,25 +122,14 @@ def _text(cell: Cell, digits: int) -> str:
 
 def write_by_labels(rows: Sequence[Row], path: Path, varied: str | None = None) -> None:
     """The mAP on images with 1, 2, ... labels: mean and spread over the seeds."""
-    owners, lines = [], []
-    for row in rows:
-        for (split, labels), values in row.by_labels.items():
-            spread = f"{100 * statistics.stdev(values):.2f}" if len(values) > 1 else ""
-            owners.append(row)
-            lines.append([split, labels, percent(values), spread])
-    _write(path, owners, ["split", "labels", "mAP", "spread"], lines, varied)
-
-
-def _write(
-    path: Path, rows: Sequence[Row], columns: list[str], lines: Sequence[list[str]], varied: str | None
-) -> None:
-    """Lines beside the method, the annotation and the varied setting that each belongs to."""
-    identity = _identity(rows, varied)
-    with atomic_write(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow([*identity, *columns])
-        for words, line in zip(zip(*identity.values(), strict=True), lines, strict=True):
-            writer.writerow([*words, *line])
+    cells = [(row, *key, values) for row in rows for key, values in row.by_labels.items()]
+    columns = _identity([row for row, *_ in cells], varied) | {
+        "split": [split for _, split, _, _ in cells],
+        "labels": [labels for _, _, labels, _ in cells],
+        "mAP": [_mean(values, 100) for *_, values in cells],
+        "spread": [100 * statistics.stdev(values) if len(values) > 1 else None for *_, values in cells],
+    }
+    _write_csv(path, columns)
 
 
 def names_chosen(rows: Sequence[Row]) -> list[str]:
@@ -142,7 +138,7 @@ def names_chosen(rows: Sequence[Row]) -> list[str]:
 
 
 def name_of_measure(rows: Sequence[Row], split: str) -> str:
-    """What is measured on a split: mAP, or observed-label mAP where labels are not complete."""
+    """The metric of a split: mAP, or observed-label mAP if labels are incomplete."""
     return next((row.names[split] for row in rows if split in row.names), "mAP")
 
 
@@ -291,3 +287,29 @@ def _short(name: str, others: Sequence[str]) -> str:
     """A setting without its table, where no other one ends alike."""
     end = name.rpartition(".")[2]
     return end if [other.rpartition(".")[2] for other in others].count(end) == 1 else name
+
+
+def draw_comparison(rows: Sequence[Row], varied: str | None = None) -> "Figure":
+    """A line for each tested row, the first on top: a point for each run, their mean and its interval."""
+    from sparselabel.report.figures.style import COLORS, GRAY, inline_figure, style
+
+    tested = [row for row in rows if row.test]
+    with style():
+        figure = inline_figure(5.2, 0.9 + 0.32 * max(1, len(tested)))
+        axes = figure.subplots()
+        for line, row in enumerate(tested):
+            runs = [100 * value for value in row.test.values()]
+            axes.plot(runs, [line] * len(runs), "o", color=GRAY, alpha=0.5, markersize=3)
+            axes.plot(100 * row.mean, line, "D", color=COLORS[0])
+            if row.interval is not None:
+                axes.hlines(line, 100 * row.interval.low, 100 * row.interval.high, color=COLORS[0])
+        names = [_row_name(row, varied) for row in tested]
+        axes.set_yticks(range(len(tested)), names)
+        axes.invert_yaxis()
+        axes.set_xlabel(f"test {name_of_measure(tested, 'test')}, %")
+    return figure
+
+
+def _row_name(row: Row, varied: str | None) -> str:
+    value = f"{varied} {row.value}" if row.value else ""
+    return ", ".join(word for word in (row.method, value, row.annotation) if word)

@@ -1,4 +1,4 @@
-"""Train the runs of a comparison, side by side, one by one or on a cluster; a failure stops no other."""
+"""Train the runs of a comparison one by one, side by side or on a cluster. A failed run stops no other."""
 
 import os
 import traceback
@@ -115,7 +115,7 @@ def _train_checked(
 
 
 def machine_here(machine: Machine, cluster: Cluster | None) -> Machine:
-    """What to check runs on: nodes of a cluster are other machines than this one, which may have no GPU."""
+    """The machine to check runs for: a cluster's nodes may have GPUs that this machine lacks."""
     return machine if cluster is None else replace(machine, accelerator="cpu", devices=1, workers=0)
 
 
@@ -208,5 +208,5 @@ def write_error(outcome: Outcome) -> None:
 
 
 def error_file(run: PlannedRun) -> Path:
-    """Where the error of a failed run is written."""
+    """The file with the error of a failed run."""
     return run.path.with_name(f"{run.path.name}.error.txt")

@@ -1,4 +1,4 @@
-"""How far a comparison is: a bar over its runs on a terminal and in a notebook, plain lines elsewhere."""
+"""Progress of a comparison: a bar on a terminal and in a notebook, plain lines elsewhere."""
 
 import time
 from collections.abc import Iterator
@@ -7,26 +7,21 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from sparselabel.comparison.planned_runs import Outcome, PlannedRun, RunsCallback
-from sparselabel.errors import AS_PYTHON, Spelling, counted
+from sparselabel.errors import counted
 from sparselabel.progress import Bar, duration, progress_bar, shows_bars, status_console
 
 
 class RunsDisplay(RunsCallback):
-    """Shows what becomes of the runs; on a terminal each run's own bar stands beside this one.
+    """Shows what becomes of the runs; on a terminal each run's own bar stands beside this one."""
 
-    ``spelling`` is how errors name parameters.
-    """
-
-    def __init__(self, console: Console, bar: Bar, total: int, spelling: Spelling = AS_PYTHON) -> None:
+    def __init__(self, console: Console, bar: Bar, total: int) -> None:
         self._console = console
         self._bar = bar
         self._total = total
-        self._spelling = spelling
         self._before = self._ended = 0
         self._began = time.monotonic()
 
     def on_skipped(self, finished: int) -> None:
-        """So many runs were finished before."""
         self._before = finished
         self._began = time.monotonic()
         self._bar.skip(finished)
@@ -40,11 +35,10 @@ class RunsDisplay(RunsCallback):
             self._say(f"[{self._before + self._ended + 1}/{self._total}] {run}{beside}{self._left()}")
 
     def on_end(self, outcome: Outcome) -> None:
-        """A run is finished, or has failed."""
         self._ended += 1
         self._bar.advance()
         if outcome.error:
-            self._say(f"failed: {outcome.run}: {last_line(outcome.error.render(self._spelling))}")
+            self._say(f"failed: {outcome.run}: {last_line(outcome.error.render())}")
         elif outcome.result is not None:
             measured = outcome.result["test"] or outcome.result["validation"]
             score = "" if measured is None else f": {measured['name']} {100 * measured['value']:.1f}"
@@ -65,16 +59,16 @@ class RunsDisplay(RunsCallback):
 
 
 @contextmanager
-def runs_display(total: int, spelling: Spelling = AS_PYTHON) -> Iterator[RunsDisplay]:
+def runs_display(total: int) -> Iterator[RunsDisplay]:
     """Show how far the runs inside are."""
     console = status_console()
     if shows_bars(console):
         with progress_bar(console, total, "all runs") as bar:
-            yield RunsDisplay(console, bar, total, spelling)
+            yield RunsDisplay(console, bar, total)
     else:
-        yield RunsDisplay(console, Bar(None, total, "all runs"), total, spelling)
+        yield RunsDisplay(console, Bar(None, total, "all runs"), total)
 
 
 def last_line(error: str) -> str:
-    """What an error says in the end: all of a message, of a traceback its last line."""
+    """A message as it is, or the last line of a traceback."""
     return error.splitlines()[-1] if error.startswith("Traceback") else error

@@ -68,7 +68,7 @@ class Row:
 
     @property
     def validation_spread(self) -> float | None:
-        """The same of validation."""
+        """The standard deviation of the validation metric over the runs."""
         return statistics.stdev(self.validation.values()) if len(self.validation) > 1 else None
 
 
@@ -197,7 +197,7 @@ class TestDraws:
 
     def __call__(self, path: Path) -> "Drawn":
         """The draws of one run; raises RunError where its scores are not there."""
-        from sparselabel.inference.score_files import saved_scores
+        from sparselabel.inference.saved_scores import saved_scores
         from sparselabel.metrics.bootstrap import drawn
 
         if path not in self._of_run:
@@ -230,10 +230,10 @@ def with_intervals(rows: Sequence[Row], draws: TestDraws) -> list[Row]:
         if not row.test:
             return row
         try:
-            found = interval([draws(row.paths[key]) for key in row.test], label_draws([*row.test]))
+            bounds = interval([draws(row.paths[key]) for key in row.test], label_draws([*row.test]))
         except RunError:  # said where differences are computed
             return row
-        return replace(row, interval=found)
+        return replace(row, interval=bounds)
 
     return [added(row) for row in rows]
 
@@ -278,12 +278,12 @@ def pairs_of(rows: Sequence[Row], say: Callable[[str], None], draws: TestDraws |
         if row.method != other.method and row.annotation != other.annotation:
             continue
         try:
-            found = difference_of(row, other, measured)
+            difference = difference_of(row, other, measured)
         except RunError as error:
             say(f"no bootstrap for {row.method} and {other.method}: {error}")
             continue
-        if found is not None:
-            pairs.append(Pair(row, other, found))
+        if difference is not None:
+            pairs.append(Pair(row, other, difference))
     return pairs
 
 

@@ -4,7 +4,6 @@ The command makes its flags from them (nested fields as ``head.epochs``), a TOML
 (``[head] epochs = 5``); a flag beats the file, the file beats the default. A run keeps its resolved copy.
 """
 
-from sparselabel.config.keywords import configure, without_none
 from sparselabel.config.preparation import (
     ALL,
     PAPER_SEED,
@@ -32,6 +31,9 @@ from sparselabel.config.training import (
     ShardFormat,
     TrainConfig,
     Views,
+    configure,
+    place_of,
+    without_none,
 )
 from sparselabel.schema import from_dict
 
@@ -64,6 +66,7 @@ __all__ = [
     "configure",
     "from_dict",
     "load",
+    "place_of",
     "save",
     "take_recipe",
     "without_none",

@@ -1,4 +1,4 @@
-"""What can be set for preparing data."""
+"""Settings for preparing data."""
 
 import math
 from dataclasses import dataclass
@@ -35,12 +35,12 @@ class Sparsify:
     ----------
     sparsify
         none: hide nothing.
-        single-positive: keep one positive per image, by default a random one (the papers' setting).
+        single-positive: keep one positive per image, by default a random one (the setting of the papers).
         per-image: keep `positives` and `negatives` per image.
-        positive-share: keep each positive with probability `share`, no negative.
+        positive-share: keep each positive with probability `share`, and no negatives.
         uniform: keep each label, positive or negative, with probability `share`.
         per-class: keep `positives` and `negatives` per class.
-        budget: ask random questions, whether a class is on an image, until `budget` is spent (PatchML).
+        budget: ask whether a random class is on a random image until `budget` is spent (PatchML).
     positives
         Positives kept by per-image and per-class (-1: all).
     negatives
@@ -48,25 +48,25 @@ class Sparsify:
     share
         Share kept by positive-share and uniform.
     label_seed
-        Seed of the choice; the default gives the published labels.
+        Random seed of the choice; the default gives the published labels.
     prefer
-        Which one single-positive keeps: an annotator with a preference.
+        Which positive single-positive keeps, as an annotator with a preference would.
         any: a random one.
         larger: the class with the largest box in the image; a class without a box has size 0.
         frequent: the class that most training images have.
     annotate
-        What a budget buys where the answer is yes.
-        I: nothing more. SP, SB: a point on, or a box around, one object of the class. AP, AB: on or around
-        each of them.
+        What a budget buys besides the answer yes.
+        I: nothing. SP, SB: a point on, or a box around, one object of the class. AP, AB: a point on, or a
+        box around, each of them.
     budget
-        Share of what it costs to ask for every class on every training image: 0.02 is 2 %. All points or
-        boxes of everything cost more than 1.
+        Budget as a share of the cost of asking for every class on every training image: 0.02 is 2 %.
+        Points or boxes of everything cost more than 1.
     answers
-        Instead of `budget`: how many questions to ask, whatever that costs.
+        Number of questions to ask, whatever they cost; instead of `budget`.
     cost
-        flat: every question costs the same, 1 s, with SP 1.06 s, with SB 1.26 s, as PatchML has it for COCO.
-        flat-objects365: the same for Objects365, 1.02 s and 1.08 s.
-        per-positive: 1 s a question, and 1.4 s a point, 6 s a box.
+        flat: every question takes 1 s, with SP 1.06 s, with SB 1.26 s (PatchML's values for COCO).
+        flat-objects365: the same with PatchML's values for Objects365, 1.02 s and 1.08 s.
+        per-positive: 1 s per question, 1.4 s per point, 6 s per box.
         AP and AB always pay for each point and box.
     """
 
@@ -135,13 +135,13 @@ class Preparation(Sparsify):
     Parameters
     ----------
     validation
-        Share of the training images held out for validation, where the data has no validation split: the same
-        share of every class where a table, folders or an annotation tool have your own labels as they are;
-        the papers' random images on published data and where labels are hidden (`sparsify`).
+        Share of the training images held out for validation if the data has no validation split. Your own
+        labels are stratified by class; on published data, and where labels are hidden (`sparsify`), the
+        papers' random images are taken.
     validation_labels
-        full: validation sees all that is known; observed: it is as sparse as training.
+        full: validation sees all known labels; observed: it is as sparse as training.
     keep_train
-        Share of the training images to keep, chosen at random after validation was held out.
+        Share of the training images to keep, chosen at random after validation is held out.
     keep_validation
         Share of the validation images to keep.
     keep_test
@@ -149,8 +149,8 @@ class Preparation(Sparsify):
     skip_broken
         Leave out images that cannot be decoded, instead of stopping.
     scores
-        File with another model's scores of images and classes (CSV, Parquet or .npz), to set labels of
-        training that are unknown; observed ones and other splits stay as they are.
+        File with another model's scores of images and classes (CSV, Parquet or .npz). They set unknown
+        training labels; observed labels and other splits stay as they are.
     score_positive
         An unknown label with a score of at least this becomes positive.
     score_negative

@@ -1,4 +1,4 @@
-"""What a recipe says beside its configuration: which published numbers it is there to repeat, and how."""
+"""The ``[recipe]`` table of a recipe: which published numbers it reproduces, and how."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,7 @@ Values = tuple[float | str | bool, ...]
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `sparselabel compare` takes from a recipe where no flag says otherwise.
+    """What `sparselabel compare` takes from a recipe unless flags set it.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class Recipe:
     ours: tuple[Measured, ...] = ()
 
     def number(self, measure: str, method: str, value: str = "") -> float | None:
-        """What was published for a method (at a value of what is varied), if anything was."""
+        """The published number of a method (at a value of the varied setting), if there is one."""
         return self.published.get(measure, {}).get(f"{method} {value}" if value else method)
 
 

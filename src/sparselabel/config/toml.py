@@ -1,4 +1,4 @@
-"""Configurations as TOML: written, read back, and checked on the way in."""
+"""Read and write configurations as TOML."""
 
 import json
 from dataclasses import asdict

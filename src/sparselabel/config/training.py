@@ -1,11 +1,13 @@
-"""What can be set for training."""
+"""Settings for training, and how a Python function takes them as keywords."""
 
 import math
 import os
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from typing import Any, ClassVar, Literal
 
 from sparselabel.errors import ConfigError, param
+from sparselabel.schema import from_dict
 
 
 @dataclass(frozen=True)
@@ -15,30 +17,30 @@ class Phase:
     Parameters
     ----------
     epochs
-        Epochs; 0 leaves the phase out.
+        Number of epochs; 0 skips the phase.
     lr
         Learning rate at the start.
     batch_size
-        Images in a step, over all processes.
+        Images per step, summed over all processes.
     micro_batches
-        Parts of a process's batch that go through the model one after the other, which add up to the same
-        gradients in less memory; the model sees every image twice. Live batch norm and dropout see a part
-        at a time, and a run says so.
+        Split each process's batch into this many parts and add up their gradients: the same gradients in less
+        memory, but the model sees every image twice. Batch norm and dropout that are active see one part at
+        a time; a run warns about that.
     optimizer
-        Optimizer (sgd has momentum .9).
+        Optimizer; sgd has momentum 0.9.
     schedule
-        How the learning rate goes on, step by step; one-cycle moves the momentum (Adam's β₁) too, from .95 to
-        .85 and back, as torch's does.
+        How the learning rate changes from step to step; one-cycle also moves the momentum (Adam's β₁) from
+        0.95 to 0.85 and back, as in PyTorch.
     weight_decay
         Weight decay.
     grad_clip
-        Largest norm of the gradient; 0: not clipped.
+        Maximum norm of the gradient; 0 does not clip.
     ema_decay
-        Decay of a running average of the weights, which is then evaluated and kept; 0: none.
+        Decay of an exponential moving average of the weights, which is then evaluated and saved; 0: none.
     patience
-        Stop after so many epochs without a better validation; 0: never.
+        Stop after this many epochs without a better validation metric; 0 never stops early.
     start
-        Start from the last or the best epoch of the phase before.
+        Start from the last or the best epoch of the previous phase.
     """
 
     called: ClassVar[str] = "phase"
@@ -79,9 +81,9 @@ class HeadPhase(Phase):
     Parameters
     ----------
     raw_features
-        On stored features, see them as they are and start from random weights, as in the papers. Default:
-        where nothing is fine-tuned, a linear head sees features of norm 1, each of them with mean 0 and the
-        same variance, and starts from weights 0 and the share of images that each class is annotated in.
+        Train on stored features as they are, from random weights, as in the papers. By default, without
+        fine-tuning, a linear head sees features of norm 1, standardized to mean 0 and equal variance; its
+        weights start at 0, its biases at the share of images in which each class is annotated.
     """
 
     called: ClassVar[str] = "head"
@@ -97,13 +99,13 @@ class FinetunePhase(Phase):
     Parameters
     ----------
     grad_checkpointing
-        Compute what is inside the backbone again on the way back instead of keeping it (activation
-        checkpointing): the same gradients in much less memory and about a third more time.
+        Recompute the backbone's activations in the backward pass instead of storing them: the same gradients
+        in much less memory and about a third more time.
     frozen_norm
-        Batch norm stays as it is: its statistics and its scales (Query2Label on ResNets).
+        Freeze batch norm: its statistics and its scales (Query2Label on ResNets).
     frozen_stages
-        First stages of the backbone that stay as they are: 1 is the stem, 2 the stem and the first stage
-        (Query2Label on ResNets).
+        Freeze the first stages of the backbone: 1 is the stem, 2 the stem and the first stage (Query2Label
+        on ResNets).
     head_rate
         Learning rate of the head as a multiple of the backbone's.
     """
@@ -133,9 +135,9 @@ def refuse(wrong: bool, name: str, rule: str, value: object) -> None:
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 AUTO = "auto"
-"""The value of what is to be chosen, estimated or found out."""
+"""The value of a setting that is to be chosen or estimated."""
 TEXT = "text:"
-"""Before a model of images and texts, whose scores of the classes' names are wanted."""
+"""Prefix of an image-text model that scores images by the classes' names."""
 
 
 @dataclass(frozen=True)
@@ -150,17 +152,17 @@ class Views:
         squashed: images become squares, as in the papers on VOC, COCO, NUS and CUB; imagenet: random
         resized crops of any aspect in training, the central square in evaluation.
     smallest_crop
-        Smallest share of the area that a random crop in training keeps; 1: no crop.
+        Smallest share of the image area that a random training crop keeps; 1 does not crop.
     flip
-        Chance of a mirrored view in training.
+        Probability of a horizontal flip in training.
     rand_augment
-        Operations of RandAugment on a training view (Query2Label takes 2; of fixmatch's views on the strong
-        one alone). For a method that needs to know where things are, those that move pixels are left out.
+        Number of RandAugment operations on a training view (Query2Label takes 2; with fixmatch only on the
+        strong view). Methods that need to know where things are leave out operations that move pixels.
     magnitude
-        Strength of these operations, from 0 to 30.
+        Strength of the RandAugment operations, from 0 to 30.
     cutout
-        Side of a square that is covered in a training view, as a share of the view's (Query2Label takes .5);
-        0: none; of fixmatch's views in the strong one alone. Heat maps are not written there.
+        Side of the square that cutout covers in a training view, as a share of the view's side (Query2Label
+        takes 0.5; with fixmatch only in the strong view); 0: no cutout. Heat maps are not updated there.
     """
 
     size: int = 224
@@ -188,11 +190,11 @@ class Query:
     Parameters
     ----------
     width
-        Of its transformer: a 1 × 1 convolution projects the backbone's features to it. Default: their own
-        width, without a projection.
+        Width of the transformer, to which a 1 × 1 convolution projects the backbone's features. By default
+        the features' own width, without a projection.
     self_attention
-        In which layers of the decoder queries see each other: none, as the authors' program has it by
-        default; all, as in Query2Label eq. 12; the first, or later ones only.
+        Decoder layers with self-attention between the queries: none, the default of the authors' code; all,
+        as in Query2Label eq. 12; the first, or only later ones.
     """
 
     width: int | None = None
@@ -218,36 +220,36 @@ class TrainConfig:
     Parameters
     ----------
     method
-        How unknown labels are read (`sparselabel methods`); auto is gr on stored
-        features (pu where K is given), pu+scl with fine-tuning, else pu.
+        How unknown labels are treated (`sparselabel methods`); auto is gr on stored features (pu if K is
+        given), pu+scl with fine-tuning, else pu.
     settings
-        Settings of the method, which `sparselabel methods METHOD` lists. expected-positives is K: a number,
-        a file of `sparselabel expect`, or auto, which estimates it; default: counted in fully labeled
-        validation data, else auto.
+        Settings of the method (`sparselabel methods METHOD`). expected-positives is K: a number, a file of
+        `sparselabel expect`, or auto, which estimates it; default: counted in fully labeled validation data,
+        else auto.
     backbone
-        Any timm network that makes a grid of cells of an image.
+        Any timm network whose features are a grid of cells.
     weights
         Backbone's weights: pretrained (downloaded), none, or a safetensors or torch file.
     partial_weights
-        Allow a weights file that fits only a part of the backbone.
+        Accept a weights file that fits only part of the backbone.
     output_stride
         Pixels per cell of a convolutional backbone; default: its own, usually 32.
     classifier
-        What makes logits of the backbone's cells: linear, a linear layer on each cell; tscam, a 3 × 3
-        convolution (TS-CAM); token, a linear layer on the class token of a transformer; query2label, a
-        transformer in which a query for each class looks for it in the cells; none, for a module of your own
-        that returns logits (Python's `train(model=...)`).
+        The head, which turns the backbone's features into logits. linear: a linear layer on each cell; tscam:
+        a 3 × 3 convolution (TS-CAM); token: a linear layer on a transformer's class token; query2label: a
+        transformer decoder with one query per class; none: for your own module that returns logits (Python's
+        `train(model=...)`).
     boost
-        Multiply cell logits above 0 by this before their mean (BoostLU, which takes 5); default: not.
+        Multiply positive cell logits by this before averaging (BoostLU takes 5); by default off.
     frozen
-        Compute the backbone's features once, keep them beside the data, and train the head on them;
+        Compute the backbone's features once, store them beside the data, and train the head on them;
         fine-tuning (`finetune.epochs`) then trains all.
     seed
-        Of the head's start, the order of images and their crops.
+        Random seed of the head's initial weights, the order of images and their crops.
     precision
-        Of the model's numbers: 32-true, 16-mixed, bf16-mixed, 64-true.
+        Floating-point precision, as Lightning Fabric names it.
     watch
-        How many training images to follow: their scores (and maps) are kept for every epoch.
+        Number of training images whose scores (and maps) are saved after every epoch.
     """
 
     method: str = "auto"
@@ -300,7 +302,7 @@ class TrainConfig:
 
     @property
     def phases(self) -> dict[str, Phase]:
-        """The phases that have epochs, in their order."""
+        """The phases that have epochs, in order."""
         return {
             name: phase for name, phase in (("head", self.head), ("finetune", self.finetune)) if phase.epochs
         }
@@ -312,7 +314,7 @@ class TrainConfig:
 
     @property
     def has_attention(self) -> bool:
-        """Whether its maps are attention, where it looked for a class, and not scores of cells."""
+        """Whether its maps show attention (where it looked for a class), not scores of cells."""
         return self.classifier == "query2label"
 
 
@@ -323,26 +325,26 @@ ShardFormat = Literal["parquet", "jsonl", "csv"]
 
 @dataclass(frozen=True)
 class Machine:
-    """Where to run; it changes the outcome by rounding, and by the order of images that processes share.
+    """Where to run. It affects results only by rounding, and by how images are divided over processes.
 
     Parameters
     ----------
     accelerator
-        auto takes a GPU if there is one.
+        Device to run on; auto takes a GPU if there is one.
     devices
-        Processes on this machine, one per device. Under `torchrun` it is torchrun's business.
+        Processes on this machine, one per device. Under `torchrun` it is ignored.
     workers
-        Processes that load images, per device. By default one per core, at most 8, for a GPU; for a CPU
-        none: threads load a batch, and then the network has all cores.
+        Processes that load images, per device. By default one per core and at most 8 for a GPU, and none for
+        a CPU, where threads load each batch before the network uses all cores.
     memories
-        Where methods keep what they remember of every image: in RAM, in files of the run's folder, or,
-        auto, in RAM if it takes at most half of what is free.
+        Where methods store what they remember about each image: in RAM, or in files in the run's folder. auto
+        takes RAM if at most half of the free memory is needed.
     engine
-        What runs the network where nothing is trained, on a CPU: openvino, onnxruntime or torch; auto takes
-        the first of them that is installed, and torch for few images.
+        What runs the network for inference on a CPU: openvino, onnxruntime or torch. auto takes the first one
+        that is installed, and torch for few images.
     compile
-        Compile what is trained on images (`torch.compile`): a minute or more at the start, then faster steps
-        on most GPUs, and on some CPUs.
+        Compile the network with `torch.compile` where it trains on images: a minute or more at the start,
+        then faster steps on most GPUs and some CPUs.
     """
 
     accelerator: Literal["auto", "cpu", "gpu", "mps"] = "auto"
@@ -359,20 +361,20 @@ class Machine:
 
 @dataclass(frozen=True)
 class Handling:
-    """How to treat what is there, and what to say.
+    """What to do with an existing run, and what to print.
 
     Parameters
     ----------
     resume
-        Go on with the run in the folder, if there is one.
+        Continue the run in the folder, if there is one.
     force
         Replace the run in the folder.
     quiet
-        Say nothing but errors.
+        Print nothing but errors.
     tensorboard
-        Write TensorBoard files too (needs the extra `tensorboard`).
+        Also write TensorBoard files (needs the extra `tensorboard`).
     dry_run
-        Only measure what the run would need: take a few steps of each phase, tell memory, disk and time, and
+        Only measure what the run would need: take a few steps of each phase, print memory, disk and time, and
         write nothing.
     """
 
@@ -389,3 +391,57 @@ class Handling:
                 "give one",
                 what="resume",
             )
+
+
+def configure(
+    keywords: Mapping[str, Any], config: TrainConfig | None = None
+) -> tuple[TrainConfig, Machine, Handling]:
+    """The three configurations that keywords make, training's on top of ``config``.
+
+    A nested one is given whole (``head=HeadPhase(epochs=5)``), in part (``head={"epochs": 5}``) or by its
+    dotted name. A keyword that no configuration has is a setting of the method.
+    """
+    tables: dict[type[Any], dict[str, Any]] = {
+        TrainConfig: without_none(asdict(config or TrainConfig())),
+        Machine: {},
+        Handling: {},
+    }
+    for keyword, value in keywords.items():
+        name, _, rest = keyword.partition(".")
+        kind = next((kind for kind in tables if name in {field.name for field in fields(kind)}), None)
+        if kind is None:
+            tables[TrainConfig].setdefault("settings", {})[keyword] = value
+        else:
+            _put(tables[kind], [name, *rest.split(".")] if rest else [name], value)
+    train, machine, handling = (
+        from_dict(kind, without_none(values), "the configuration") for kind, values in tables.items()
+    )
+    return train, machine, handling
+
+
+def place_of(name: str, value: object) -> list[str]:
+    """Remedies for a keyword that belongs into others, as ``epochs`` into ``head`` and ``finetune``."""
+    inner = {one.name: getattr(TrainConfig(), one.name) for one in fields(TrainConfig)}
+    homes = [one for one, table in inner.items() if is_dataclass(table) and hasattr(table, name)]
+    return [f"give {param(f'{home}.{name}', value)}" for home in homes]
+
+
+def _put(table: dict[str, Any], keys: list[str], value: Any) -> None:
+    *tables, last = keys
+    for key in tables:
+        table = table.setdefault(key, {})
+    if is_dataclass(value) and not isinstance(value, type):
+        table[last] = asdict(value)
+    elif isinstance(value, Mapping):
+        table[last] = {**table.get(last, {}), **value}
+    else:
+        table[last] = value
+
+
+def without_none(values: dict[str, Any]) -> dict[str, Any]:
+    """Nested settings without those that are not given."""
+    return {
+        key: without_none(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if value is not None
+    }

@@ -30,7 +30,7 @@ ROUNDING = 1e-9  # shares and sums of prices are not exact, and who pays for all
 
 @dataclass(frozen=True)
 class Prices:
-    """What annotations cost, in seconds.
+    """Prices of annotations, in seconds.
 
     ``answer`` is paid for every question; ``point`` and ``box`` for each that is drawn (PatchML §1 has 1 and
     1.4; 6 for a box is derived, (101 − 80)/3.5). With ``mean_point`` or ``mean_box`` a question of kind SP or
@@ -59,7 +59,7 @@ PRICES: dict[Cost, Prices] = {"flat": FLAT, "flat-objects365": FLAT_OBJECTS365, 
 
 
 class Bought(NamedTuple):
-    """What a budget bought: observed labels, the indices of the spatial labels, and the seconds spent."""
+    """The result of a budget: observed labels, the indices of the spatial labels, and the seconds spent."""
 
     observed: Labels
     spatial_labels: Indices
@@ -93,14 +93,14 @@ def ask(
     prices: Prices | None = None,
     seed: Seed = 0,
 ) -> Bought:
-    """Ask so many random questions, none twice, whatever they cost; the same ones for every kind."""
+    """Ask this many distinct random questions, whatever they cost; they are the same for every kind."""
     _refuse(truth, kind, answers)
     refuse_answers(truth, answers)
     return _answered(truth, spatial_labels, kind, prices or Prices(), answers, seed, np.inf)
 
 
 def refuse_answers(truth: Labels, answers: int) -> None:
-    """Raise if there are not so many questions."""
+    """Raise if there are fewer questions than asked for."""
     if answers > truth.size:
         raise ConfigError(
             f"{answers:,} answers are more than the {truth.size:,} questions that {truth.shape[0]:,} "
@@ -118,7 +118,7 @@ def _answered(
     seed: Seed,
     seconds: float,
 ) -> Bought:
-    """What so many random questions bring, or the first of them, as many as the seconds allow."""
+    """The answers to this many random questions, or to as many of them as the seconds allow."""
     random = np.random.default_rng(seed)
     # numpy need not hold all questions if it may leave those it draws unshuffled; they are few
     few = (
@@ -165,7 +165,7 @@ def _least(kind: Kind, prices: Prices) -> float:
 
 
 def _costs(kind: Kind, prices: Prices, objects: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """What each question costs, given how many objects it has (0 for a no)."""
+    """The cost of each question, given its number of objects (0 for a no)."""
     mean = {"SP": prices.mean_point, "SB": prices.mean_box}.get(kind)
     if mean is not None:
         return np.full(len(objects), mean, np.float64)
@@ -259,7 +259,7 @@ def refuse_more_than_all(split: RawSplit, how: Sparsify) -> None:
 
 
 def share_of_all(truth: Labels, spatial_labels: SpatialLabels, kind: Annotation, prices: Prices) -> float:
-    """What it costs to annotate everything, as a share of what answers alone would: 1 for kind I."""
+    """The cost of annotating everything, relative to answers alone: 1 for kind I."""
     objects = _instances(spatial_labels, kind)[0]
     _, counts, _ = _objects(objects.only(truth[objects.rows, objects.classes] == POSITIVE), truth.shape)
     seconds = float(_costs(kind, prices, counts).sum()) + (truth.size - len(counts)) * _least(kind, prices)

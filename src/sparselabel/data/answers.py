@@ -1,4 +1,4 @@
-"""What people answered about single labels: a CSV file that only grows, and how it adds to observed labels.
+"""Reviewers' answers about single labels: an append-only CSV file, and how answers change observed labels.
 
     image,label,value,time,reviewer
     a.jpg,cat,1,2026-03-01T09:12:44+00:00,ann      1 it is there, 0 it is not, ? nobody could tell
@@ -47,7 +47,7 @@ class Answer:
     reviewer: str = ""
 
     def line(self) -> bytes:
-        """As it stands in the file."""
+        """The answer as a line of the file."""
         word = TAKEN_BACK if self.value is None else WORD_OF[self.value]
         return as_line([self.image, self.label, word, self.time, self.reviewer])
 
@@ -139,7 +139,7 @@ def _lines_of(file: Path, content: bytes) -> Iterator[Answer]:
 
 
 def last_words(answers: Iterable[Answer]) -> dict[tuple[str, str], int]:
-    """What counts in the end: for each image and class the last answer that was not taken back."""
+    """The valid answers: for each image and class the last one that was not taken back."""
     values_of: dict[tuple[str, str], list[int]] = {}
     for answer in answers:
         before = values_of.setdefault((answer.image, answer.label), [])

@@ -29,7 +29,7 @@ NOTABLE = 0.05  # and by so much of the class's positives
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that may be wrong: its name, description and remedy, and the images or classes it is in."""
+    """A possible problem: its name, description and remedy, and the affected images or classes."""
 
     name: str
     what: str
@@ -40,7 +40,7 @@ class Problem:
         return spell(f"{self.name}: {self.what} → {self.remedy}")
 
     def as_json(self) -> dict[str, Any]:
-        """As the command ``data`` prints it in JSON."""
+        """The problem as the command ``data`` prints it in JSON."""
         return {"name": self.name, "what": self.what, "remedy": self.remedy, "items": list(self.items)}
 
 
@@ -374,7 +374,7 @@ def _named(prepared: Dataset, image: Image) -> dict[str, str]:
 
 
 def _locations(prepared: Dataset) -> Callable[[int], Image]:
-    """From an image's number over all splits to its split and row."""
+    """A function from an image's number over all splits to its split and row."""
     names = list(prepared.splits)
     ends = np.cumsum([len(split) for split in prepared.splits.values()])
 
@@ -386,7 +386,7 @@ def _locations(prepared: Dataset) -> Callable[[int], Image]:
 
 
 def changed_files(prepared: Dataset, report: Callable[[int], None]) -> Iterator[Path]:
-    """Arrays and images that are not what was prepared, or gone; ``report`` is told of images looked at."""
+    """Arrays and images that changed since they were prepared, or are gone; ``report`` gets image counts."""
     for name, split in prepared.splits.items():
         for array, checksum in prepared.made["splits"][name].get("checksums", {}).items():
             file = prepared.folder / name / f"{array}.npy"

@@ -143,7 +143,7 @@ class PreparedSplit:
         )
 
     def path(self, row: int) -> Path:
-        """Where a row's image is; of a stored one how it is called."""
+        """The path of a row's image; for an image in a shard, its name."""
         return self.root / str(self.paths[row])
 
     def content(self, row: int) -> bytes:
@@ -181,7 +181,7 @@ class Dataset:
 
     @property
     def features_folder(self) -> Path:
-        """Where features of its images are kept."""
+        """The folder of stored features of its images."""
         return (self.temporary.path if self.temporary else self.folder) / "features"
 
     @property
@@ -191,17 +191,17 @@ class Dataset:
 
     @property
     def train(self) -> PreparedSplit:
-        """The split that is trained on."""
+        """The training split."""
         return self.splits["train"]
 
     @staticmethod
     def open(folder: str | Path) -> "Dataset":
-        """Prepared data in a folder, as ``sparselabel prepare`` writes it."""
+        """Open prepared data in a folder, as ``sparselabel prepare`` writes it."""
         return open_prepared(Path(folder))
 
     @staticmethod
     def from_table(labels: str | Path, images: str | Path | None = None, **options: Any) -> "Dataset":
-        """A CSV, TSV, XLSX or Parquet table of labels, and the folder of its images.
+        """Read a CSV, TSV, XLSX or Parquet table of labels, and the folder of its images.
 
         As all ``from_`` methods of files it takes ``out`` (the folder to keep the prepared form in; default:
         a temporary one), the options of ``sparselabel prepare table``, and those of every reader, such as
@@ -211,22 +211,22 @@ class Dataset:
 
     @staticmethod
     def from_folder(images: str | Path, **options: Any) -> "Dataset":
-        """A folder with a folder of images for each class; see ``from_table`` for the options."""
+        """Read a folder with a folder of images for each class; see ``from_table`` for the options."""
         return _prepare_files("folder", images, **options)
 
     @staticmethod
     def from_coco(source: str | Path, **options: Any) -> "Dataset":
-        """COCO's folder, or a JSON file in its format."""
+        """Read COCO's folder, or a JSON file in its format."""
         return _prepare_files("coco", source, **options)
 
     @staticmethod
     def from_voc(source: str | Path, **options: Any) -> "Dataset":
-        """Pascal VOC's folder."""
+        """Read Pascal VOC's folder."""
         return _prepare_files("voc", source, **options)
 
     @staticmethod
     def from_files(reader: str, source: str | Path, **options: Any) -> "Dataset":
-        """Files of any format that ``sparselabel prepare`` reads, such as "cvat" or "label-studio"."""
+        """Read files of any format that ``sparselabel prepare`` knows, such as "cvat" or "label-studio"."""
         return _prepare_files(reader, source, **options)
 
     @staticmethod
@@ -276,9 +276,10 @@ class Dataset:
     ) -> "Dataset":
         """A map-style torch dataset of items (image, label), with PIL images, arrays or tensors.
 
-        A label is the index of a class that is there, whose other labels are unknown, or a vector of 1, 0 and
-        -1. ``labels`` (N, L) are taken instead of those of the items. Leave transforms out: images become
-        views here. ``val`` and ``test`` are datasets too; for other arguments see ``from_arrays``.
+        A label is the index or the name of a class that is there, or a list of these, and other labels are
+        unknown; or a vector of 1, 0 and -1. ``labels`` (N, L) are taken instead of those of the items. Leave
+        transforms out: images become views here. ``val`` and ``test`` are datasets too; for other arguments
+        see ``from_arrays``.
         """
         from sparselabel.data.from_objects import read_torch
         from sparselabel.data.prepare import prepare_objects
@@ -320,7 +321,7 @@ class Dataset:
         )
 
     def keep(self, folder: Path, force: bool = False) -> "Dataset":
-        """The same data, kept in a folder that stays; images in memory stay in memory."""
+        """The same data, saved in a permanent folder; images in memory stay in memory."""
         if folder.resolve() == self.folder.resolve():
             return self
         if (folder / "dataset.json").exists():
@@ -363,7 +364,7 @@ def _given_splits(train: Any, val: Any, test: Any) -> dict[str, Any]:
 
 
 class SplitFile(TypedDict):
-    """What dataset.json says of a split."""
+    """A split in dataset.json."""
 
     images: Count
     digest: str
@@ -484,8 +485,8 @@ def require_as_written(data: Dataset, *splits: str) -> None:
             file = data.folder / name / f"{array}.npy"
             if not file.exists():  # it was moved since it was opened
                 continue
-            found = file.stat()
-            if (state := (file, found.st_mtime_ns, found.st_size)) not in _as_written:
+            stat = file.stat()
+            if (state := (file, stat.st_mtime_ns, stat.st_size)) not in _as_written:
                 require_checksum(file, checksum, PREPARE_AGAIN, kind=DataError)
                 _as_written.add(state)
 

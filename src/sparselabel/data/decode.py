@@ -95,7 +95,7 @@ class OtherFileError(DataError):
 
 
 def digest_of(content: bytes) -> int:
-    """What tells an image file's content from any other."""
+    """The digest of an image file's content."""
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
@@ -188,21 +188,21 @@ def _reduced(image: Image.Image, at_least: int | None) -> Image.Image:
 
 def _preview(content: bytes) -> Image.Image:
     """The largest JPEG inside a RAW file: cameras put their own rendering there, upright as the file says."""
-    found: list[tuple[int, int]] = []
+    previews: list[tuple[int, int]] = []
     start, tried = content.find(_JPEG), 0
     while start >= 0 and tried < _MARKS:
         with suppress(OSError, SyntaxError, ValueError, struct.error):
             image = _opened_by_pillow(io.BytesIO(content[start : start + _HEADER]), ("JPEG",))
-            found.append((image.width * image.height, start))
+            previews.append((image.width * image.height, start))
         start, tried = content.find(_JPEG, start + 3), tried + 1
-    for pixels, place in sorted(found, reverse=True):
+    for pixels, offset in sorted(previews, reverse=True):
         with suppress(OSError, SyntaxError, ValueError, struct.error):  # lossless ones are the sensor's data
             if pixels > LARGEST:
                 continue
-            with _opened_by_pillow(io.BytesIO(content[place:]), ("JPEG",)) as image:
+            with _opened_by_pillow(io.BytesIO(content[offset:]), ("JPEG",)) as image:
                 image.draft(None, (64, 64))
                 image.load()
-            image = _opened_by_pillow(io.BytesIO(content[place:]), ("JPEG",))
+            image = _opened_by_pillow(io.BytesIO(content[offset:]), ("JPEG",))
             if _ORIENTATION not in image.getexif():
                 image.getexif()[_ORIENTATION] = _tiff_orientation(content)
             return image
@@ -221,8 +221,8 @@ def _tiff_orientation(content: bytes) -> int:
     with suppress(struct.error):
         (start,) = struct.unpack_from(f"{order}I", content, 4)
         (entries,) = struct.unpack_from(f"{order}H", content, start)
-        for place in range(start + 2, start + 2 + 12 * entries, 12):
-            tag, _, _, value = struct.unpack_from(f"{order}HHIH", content, place)
+        for entry in range(start + 2, start + 2 + 12 * entries, 12):
+            tag, _, _, value = struct.unpack_from(f"{order}HHIH", content, entry)
             if tag == _ORIENTATION:
                 return value if 1 <= value <= 8 else 1
     return 1

@@ -1,4 +1,4 @@
-"""What prepared data holds, counted in one pass over the labels, some rows at a time."""
+"""Statistics of prepared data, counted in one pass over the labels."""
 
 import hashlib
 from dataclasses import dataclass
@@ -15,16 +15,15 @@ from sparselabel.data.labels import (
     UNKNOWN,
     LabelMatrix,
     Labels,
-    LabelTable,
     SparseLabels,
     count_per_class,
     count_per_image,
     entry_spans,
     known_entries,
+    row_blocks,
 )
 from sparselabel.errors import DataError
 
-BLOCK = 1 << 22  # labels looked at together: data of any size needs some tens of megabytes
 MOST = 1000  # wrong labels that are named
 
 What = Literal["positive", "observed_positive", "observed_negative"]
@@ -65,7 +64,7 @@ class Counts:
 
     @property
     def shares(self) -> dict[str, float]:
-        """What is observed of all labels: the share of positives, of negatives, and of unknown ones."""
+        """Shares of all labels: observed positives, observed negatives, and unknown ones."""
         everything = len(self.per_image["positive"]) * len(self.per_class["positive"])
         positive, negative = (int(self.per_class[what].sum()) for what in WHAT[1:])
         counts = {"positive": positive, "negative": negative, "unknown": everything - positive - negative}
@@ -73,55 +72,7 @@ class Counts:
 
 
 def count(split: PreparedSplit, folder: Path) -> Counts:
-    """Count the labels of a split of the data in a folder."""
-    if split.truth.sparse or split.observed.sparse:
-        return _count_entries(split, folder)
-    rows, classes = split.truth.matrix.shape
-    per_image = {what: np.zeros(rows, np.int64) for what in WHAT}
-    per_class = {what: np.zeros(classes, np.int64) for what in WHAT}
-    uniform, variance = np.zeros(classes), np.zeros(classes)
-    columns = [hashlib.blake2b(digest_size=16) for _ in range(classes)]
-    wrong, first_wrong = 0, list[tuple[int, int]]()
-    complete = True
-    step = max(8, BLOCK // max(classes, 1) // 8 * 8)  # bits of rows are packed by eight
-    for start in range(0, rows, step):
-        truth = _checked(split.truth, folder / split.name / "truth.npy", start, step)
-        observed = _checked(split.observed, folder / split.name / "observed.npy", start, step)
-        complete &= not (truth == UNKNOWN).any()
-        masks = {
-            "positive": truth == POSITIVE,
-            "observed_positive": observed == POSITIVE,
-            "observed_negative": observed == NEGATIVE,
-        }
-        for what in WHAT:
-            per_image[what][start : start + step] = masks[what].sum(1)
-            per_class[what] += masks[what].sum(0)
-        positive = masks["positive"]
-        chance = (positive & masks["observed_positive"]).sum(1) / np.maximum(positive.sum(1), 1)
-        uniform += chance @ positive
-        variance += (chance * (1 - chance)) @ positive
-        differ = (observed != UNKNOWN) & (truth != UNKNOWN) & (observed != truth)  # scores may say more
-        wrong += int(np.count_nonzero(differ))
-        if len(first_wrong) < MOST:
-            wrong_entries = np.argwhere(differ)[: MOST - len(first_wrong)]
-            first_wrong += [(start + row, column) for row, column in wrong_entries.tolist()]
-        bits = np.packbits(positive, axis=0)
-        for digest, column in zip(columns, bits.T, strict=True):
-            digest.update(column.tobytes())
-    return Counts(
-        per_image,
-        per_class,
-        uniform,
-        np.sqrt(variance),
-        complete,
-        wrong,
-        tuple(first_wrong),
-        tuple(digest.digest() for digest in columns),
-    )
-
-
-def _count_entries(split: PreparedSplit, folder: Path) -> Counts:
-    """The same of labels in compressed rows: what is known is looked at, and nothing else."""
+    """Count the labels of a split of the data in a folder; only known ones are looked at."""
     _refuse_damaged(split, folder)
     truth, observed = split.truth.matrix, split.observed.matrix
     per_image = {what: count_per_image(labels, value) for what, (labels, value) in _parts(split).items()}
@@ -170,10 +121,11 @@ def _parts(split: PreparedSplit) -> dict[What, tuple[LabelMatrix, int]]:
 
 
 def _refuse_damaged(split: PreparedSplit, folder: Path) -> None:
-    """Raise if compressed rows are none, or hold what is no label."""
+    """Raise if labels are none, or their compressed rows are not in order."""
     for name, table in (("truth", split.truth), ("observed", split.observed)):
         labels = table.matrix
         if not isinstance(labels, SparseLabels):
+            _refuse_strange(labels, folder / split.name / f"{name}.npy")
             continue
         starts, (rows, classes) = labels.starts, labels.shape
         if starts[0] != 0 or starts[rows] != len(labels.columns) or (starts[1:] < starts[:-1]).any():
@@ -213,7 +165,7 @@ def description(prepared: Dataset, counted: dict[str, Counts]) -> dict[str, Any]
 
 
 def count_spatial_labels(split: PreparedSplit) -> dict[str, int]:
-    """How many points, boxes and masks are known, and how many points and boxes training may see."""
+    """The number of known points, boxes and masks, and of points and boxes that training may see."""
     points, seen = int(split.spatial_labels.is_point.sum()), int(split.seen.is_point.sum())
     return {
         "points": points,
@@ -254,9 +206,10 @@ def _described(classes: tuple[str, ...], counts: Counts) -> dict[str, Any]:
     }
 
 
-def _checked(table: LabelTable, file: Path, start: int, step: int) -> Labels:
-    block = np.asarray(table.matrix[start : start + step])
-    if block.size and (block.min() < UNKNOWN or block.max() > POSITIVE):
-        strange = block.max() if block.max() > POSITIVE else block.min()
-        raise _damaged(file, f"it holds {strange}, and a label is 1, 0 or -1 (unknown)")
-    return block
+def _refuse_strange(labels: Labels, file: Path) -> None:
+    """Raise if a value is no label."""
+    for rows in row_blocks(*labels.shape):
+        block = np.asarray(labels[rows])
+        if block.size and (block.min() < UNKNOWN or block.max() > POSITIVE):
+            strange = block.max() if block.max() > POSITIVE else block.min()
+            raise _damaged(file, f"it holds {strange}, and a label is 1, 0 or -1 (unknown)")

@@ -1,4 +1,4 @@
-"""Scores of another model for images and classes: as they are, or made into labels where nothing is known.
+"""Another model's scores of images and classes: read them, and set unknown labels by them.
 
     wide                        long                     .npz
     image,cat,dog               image,label,score        images (N,), classes (L,), scores (N, L)
@@ -28,7 +28,7 @@ Scored = tuple[str, str, Sequence[int], npt.NDArray[np.float64]]
 
 @dataclass(frozen=True, eq=False)
 class ScoreReport:
-    """What scores did, per class (L,), and how they fare where the label was observed."""
+    """What the scores changed, per class (L,), and how well they agree with observed labels."""
 
     set_positive: npt.NDArray[np.int64]
     set_negative: npt.NDArray[np.int64]
@@ -39,7 +39,7 @@ class ScoreReport:
     unscored: int  # images without any score
 
     def description(self) -> dict[str, list[int] | int]:
-        """As it is kept in dataset.json."""
+        """The report as dataset.json has it."""
         return {
             name: value if isinstance(value, int) else value.tolist() for name, value in vars(self).items()
         }

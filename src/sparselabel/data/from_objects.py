@@ -1,7 +1,8 @@
-"""Data sets of Python objects, read as a ``RawDataset``: arrays, torch datasets, Hugging Face datasets."""
+"""Read Python objects as a ``RawDataset``: arrays, torch datasets, Hugging Face datasets."""
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -61,21 +62,26 @@ def read_torch(
 ) -> RawDataset:
     """Items (image, label) of map-style datasets.
 
-    A label is the index of a class that is there, or a vector of 1, 0 and -1, one for each class. ``labels``
+    A label is an index or a name, a list of these, or a vector of 1, 0 and -1, one for each class. ``labels``
     (N, L) by split are taken instead; else ``dataset.targets``, else those of the items, one after the other.
     """
     train = splits["train"]
-    counts = {name: _length(part, name) for name, part in splits.items()}
+    counts = {name: _length(split, name) for name, split in splits.items()}
     names = tuple(str(name) for name in classes or getattr(train, "classes", None) or ())
-    given = labels or {}
-    targets = {name: _targets(part) for name, part in splits.items() if name not in given}
+    values = {name: label_matrix_of(table) for name, table in (labels or {}).items()}
+    targets = {name: _targets(split) for name, split in splits.items() if name not in values}
+    multi_hot = all(_is_multi_hot(some) and len(some[0]) > 1 for some in targets.values())
     if not names:
-        names = tuple(str(number) for number in range(max(map(_count, [*targets.values(), *given.values()]))))
-    values: dict[str, LabelMatrix] = {name: label_matrix_of(table) for name, table in given.items()}
-    values |= {name: _target_rows(some, names) for name, some in targets.items()}
+        widths = [table.shape[1] for table in values.values()]
+        widths += [len(some[0]) for some in targets.values()] if multi_hot else []
+        names = tuple(map(str, range(max(widths)))) if widths else _names(targets.values())
+    values |= {
+        name: labels_of(np.asarray(some)) if multi_hot else _rows(some, names, "unknown")
+        for name, some in targets.items()
+    }
     raw = {
-        name: _split(ImageSource(part, np.arange(counts[name]), _first), names, values[name], name)
-        for name, part in splits.items()
+        name: _split(ImageSource(split, np.arange(counts[name]), _first), names, values[name], name)
+        for name, split in splits.items()
     }
     return RawDataset(type(train).__name__, root, raw, own=True)
 
@@ -92,28 +98,28 @@ def read_huggingface(
 
     A label is an index or a name, a list of these, or, where classes have no names, a vector of 1, 0 and -1.
     """
-    parts = dict(dataset) if isinstance(dataset, Mapping) else {"train": dataset}
-    parts = _renamed(parts)
-    strangers = parts.keys() - {*SPLITS}
-    if strangers or "train" not in parts:
+    splits = dict(dataset) if isinstance(dataset, Mapping) else {"train": dataset}
+    splits = _renamed(splits)
+    strangers = splits.keys() - {*SPLITS}
+    if strangers or "train" not in splits:
         raise DataError(
-            f"splits are called {listing(SPLITS)}, and there must be a 'train', not {listing(parts)}",
+            f"splits are called {listing(SPLITS)}, and there must be a 'train', not {listing(splits)}",
             "rename them, or leave some out",
             what="splits",
-            value=tuple(parts),
+            value=tuple(splits),
         )
-    for part in parts.values():
-        if not all(hasattr(part, one) for one in ("column_names", "features", "__len__")):
+    for split in splits.values():
+        if not all(hasattr(split, one) for one in ("column_names", "features", "__len__")):
             raise DataError(
-                f"{type(part).__name__} is no dataset of the Hugging Face library, which has a length, "
+                f"{type(split).__name__} is no dataset of the Hugging Face library, which has a length, "
                 "column_names and features",
                 "give Dataset.from_torch one of items (image, label)",
                 "load a streamed one without streaming=True",
                 what="dataset",
-                value=type(part).__name__,
+                value=type(split).__name__,
             )
     for column in (image, label):
-        known = list(parts["train"].column_names)
+        known = list(splits["train"].column_names)
         if column not in known:
             raise DataError(
                 f"the dataset has no column {column!r}",
@@ -122,9 +128,9 @@ def read_huggingface(
                 value=column,
                 allowed=known,
             )
-    feature = parts["train"].features[label]
+    feature = splits["train"].features[label]
     inner = getattr(feature, "feature", feature)  # of a sequence of labels
-    values = {name: part[label] for name, part in parts.items()}
+    values = {name: split[label] for name, split in splits.items()}
     names = tuple(str(name) for name in classes or getattr(inner, "names", None) or ())
     multi_hot = not getattr(inner, "names", None) and all(
         _is_multi_hot(some, len(names)) for some in values.values()
@@ -132,17 +138,17 @@ def read_huggingface(
     if not names:
         count = len(values["train"][0]) if multi_hot else 0
         names = tuple(str(number) for number in range(count)) or _names(values.values())
-    rule = _renamed(unlisted) if isinstance(unlisted, Mapping) else dict.fromkeys(parts, unlisted)
+    rule = _renamed(unlisted) if isinstance(unlisted, Mapping) else dict.fromkeys(splits, unlisted)
     raw = {
         name: _split(
-            ImageSource(part, np.arange(len(part)), lambda item: item[image]),
+            ImageSource(split, np.arange(len(split)), lambda item: item[image]),
             names,
             labels_of(np.asarray(values[name]))
             if multi_hot
             else _rows(values[name], names, rule.get(name, "unknown")),
             name,
         )
-        for name, part in parts.items()
+        for name, split in splits.items()
     }
     return RawDataset("huggingface", root, raw, own=True)
 
@@ -186,53 +192,54 @@ def _first(item: Any) -> Any:
     return item[0] if isinstance(item, tuple | list) else item
 
 
-def _targets(dataset: Any) -> Sequence[Any]:
+def _targets(dataset: Any) -> list[Any]:
     """The labels of all items: those the dataset has beside its images, or of one item after the other."""
     for name in ("targets", "labels"):
         targets = getattr(dataset, name, None)
         if targets is not None and len(targets) == len(dataset):
-            return [*targets]
-    return [_second(dataset[number], number) for number in range(len(dataset))]
+            break
+    else:
+        targets = [_second(dataset[number], number) for number in range(len(dataset))]
+    return [_plain(target, number) for number, target in enumerate(targets)]
 
 
 def _second(item: Any, number: int) -> Any:
     if not isinstance(item, tuple | list) or len(item) < 2:
-        raise DataError(
-            f"an item must be (image, label), and item {number} is of type {type(item).__name__}",
-            "give the labels (N, L) apart (labels=)",
-            what="dataset",
-            where=number,
-            value=type(item).__name__,
-        )
+        raise _no_label(f"an item must be (image, label), and item {number} is of type", item, number)
     return item[1]
 
 
-def _count(targets: Any) -> int:
-    """How many classes there are at least: of vectors their length, of indices one more than the largest."""
-    if hasattr(targets, "shape"):
-        return int(targets.shape[1])
-    if _is_list(targets[0]):
-        return len(targets[0])
-    if isinstance(targets[0], str):
-        problem = f"a label is an index or a vector, not a name as {targets[0]!r}"
-        raise DataError(problem, "name the classes (classes=)", what="labels", value=targets[0])
-    return max(int(max(targets)) + 1, 1)
+def _plain(target: Any, number: int) -> Any:
+    """A label without torch: an index, a name, a list of these, or an array."""
+    if isinstance(target, tuple | list):
+        return [_plain(one, number) for one in target]
+    if hasattr(target, "detach"):
+        target = target.detach().cpu().numpy()
+    if not isinstance(target, str | Real | np.ndarray | None):
+        problem = f"a label is an index, a name, a list of these or a vector, and item {number} has a"
+        raise _no_label(problem, target, number)
+    return target.item() if isinstance(target, np.ndarray) and target.ndim == 0 else target
 
 
-def _target_rows(targets: Sequence[Any], classes: tuple[str, ...]) -> LabelMatrix:
-    """(N, L) Labels of vectors, or of the index of one class that is there."""
-    if _is_list(targets[0]):
-        return labels_of(np.stack([np.asarray(target) for target in targets]))
-    return _rows(targets, classes, "unknown")
+def _no_label(problem: str, given: Any, number: int) -> DataError:
+    kind = type(given).__name__
+    return DataError(
+        f"{problem} {kind}",
+        "give the labels (N, L) apart (labels=)",
+        "let the dataset's target_transform make them",
+        what="dataset",
+        where=number,
+        value=kind,
+    )
 
 
 def _names(columns: Iterable[Sequence[Any]]) -> tuple[str, ...]:
     """The names, or numbers, that lists of labels mention."""
     mentioned = {one for column in columns for row in column for one in (row if _is_list(row) else [row])}
-    numbers = [one for one in mentioned if isinstance(one, int)]
-    if numbers:
-        return tuple(str(number) for number in range(max(numbers) + 1))
-    return tuple(sorted(map(str, mentioned)))
+    indices = [int(one) for one in mentioned if isinstance(one, Integral)]
+    if indices:
+        return tuple(str(index) for index in range(max(*indices, 0) + 1))
+    return tuple(sorted(map(str, mentioned - {None})))
 
 
 def _is_list(value: Any) -> bool:
@@ -256,7 +263,7 @@ def _rows(values: Sequence[Any], classes: tuple[str, ...], unlisted: Unlisted) -
     return complete
 
 
-def _is_multi_hot(values: Sequence[Any], classes: int) -> bool:
+def _is_multi_hot(values: Sequence[Any], classes: int = 0) -> bool:
     """Whether every image has a vector of 1, 0 and -1 (or NaN), one for each class where these are known."""
     lengths = {len(value) if _is_list(value) else -1 for value in values}
     vectors = len(lengths) == 1 and lengths != {-1} and (not classes or lengths == {classes})

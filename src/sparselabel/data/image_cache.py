@@ -1,4 +1,4 @@
-"""A bounded folder of images from elsewhere, so that a second epoch need not fetch them again.
+"""A bounded folder of remote images, so that a second epoch need not fetch them again.
 
 It is below SPARSELABEL_CACHE, XDG_CACHE_HOME or ~/.cache. SPARSELABEL_IMAGE_CACHE_GB says how large it may
 become (0: there is none). Several processes share it; the images that were read longest ago make room.
@@ -36,7 +36,7 @@ def cache_room() -> int:
 
 
 def image_cache_folder() -> Path:
-    """Where it is."""
+    """The folder of the cache."""
     given = os.environ.get("SPARSELABEL_CACHE")
     if given:
         return Path(given) / "images"
@@ -48,7 +48,7 @@ _written: dict[int, int] = {}
 
 
 def cached(key: str, digest: int | None, fetch: Callable[[], bytes]) -> bytes:
-    """What ``fetch`` gives, from the cache if it is there; content of another ``digest`` is fetched again."""
+    """The result of ``fetch``, from the cache if possible; content with another digest is fetched again."""
     room = cache_room()
     if not room:
         return fetch()
@@ -84,16 +84,16 @@ def _keep(file: Path, content: bytes, room: int) -> None:
 
 def make_room(room: int) -> None:
     """Delete the images that were read longest ago, until there is room for others."""
-    kept = []
+    cached = []
     for folder in image_cache_folder().iterdir():
         for entry in os.scandir(folder):
             with suppress(OSError):  # another process was first
-                found = entry.stat()
-                kept.append((found.st_mtime_ns, found.st_size, entry.path))
-    taken = sum(size for _, size, _ in kept)
+                stat = entry.stat()
+                cached.append((stat.st_mtime_ns, stat.st_size, entry.path))
+    taken = sum(size for _, size, _ in cached)
     if taken <= room:
         return
-    for _, size, path in sorted(kept):
+    for _, size, path in sorted(cached):
         with suppress(OSError):
             os.unlink(path)  # noqa: PTH108 - there may be millions
         taken -= size

@@ -116,7 +116,7 @@ def near_duplicates(prepared: Dataset, fingerprints: Fingerprints) -> list[Image
 
 
 def _groups(keys: npt.NDArray[np.generic]) -> list[ImageNumbers]:
-    """Where a key occurs more than once, in the order of first occurrence."""
+    """The positions of keys that occur more than once, in the order of first occurrence."""
     order = np.argsort(keys, kind="stable")
     changes = np.flatnonzero(keys[order][1:] != keys[order][:-1]) + 1
     starts, ends = np.concatenate([[0], changes]), np.concatenate([changes, [len(keys)]])

@@ -1,4 +1,4 @@
-"""The images that words name: files, folders, patterns, lists, addresses, and shards with images inside.
+"""Find images by files, folders, patterns, lists, URLs, and shards that contain images.
 
 ``images`` gives them one by one; ``parts`` cuts the same into parts that can be done apart. Both give batches
 of the same images.
@@ -121,7 +121,7 @@ def images(paths: Iterable[str], column: str | None = None) -> Iterator[str | Sh
 
 
 def with_remote(paths: Iterable[str]) -> Iterator[str | ShardImage]:
-    """The same, with the content of images at addresses: some are read at a time, ahead of their turn."""
+    """The same paths, with the content of remote images, some of which are read ahead."""
     for remote, run in groupby(paths, is_address):
         if remote:
             yield from look_ahead(run, read_image)
@@ -138,8 +138,8 @@ def image_paths(words: Iterable[str]) -> Iterator[str]:
         if word == STANDARD_INPUT:
             yield from _lines(sys.stdin)
             continue
-        for part in _expanded(word):
-            yield from _addresses(part) if is_address(part) else _local_paths(part)
+        for path in _expanded(word):
+            yield from _addresses(path) if is_address(path) else _local_paths(path)
 
 
 def _local_paths(word: str) -> Iterator[str]:
@@ -161,19 +161,19 @@ def _addresses(word: str) -> Iterator[str]:
     elif _is_image(word) or is_shard(word):
         yield from files_matching(word) if is_pattern(word) else [word]
     else:
-        found = files_matching(word) if is_pattern(word) else files_below(word)
-        yield from (file for file in found if _is_image(file) and "/." not in file)
+        addresses = files_matching(word) if is_pattern(word) else files_below(word)
+        yield from (file for file in addresses if _is_image(file) and "/." not in file)
 
 
 def _expanded(word: str) -> Iterator[str]:
     """The words that WebDataset's ranges mean: ``shard-{000..099}.tar``."""
-    found = _RANGE.search(word)
-    if found is None or Path(word).exists():
+    match = _RANGE.search(word)
+    if match is None or Path(word).exists():
         yield word
         return
-    first, last = found.groups()
+    first, last = match.groups()
     for number in range(int(first), int(last) + 1):
-        yield from _expanded(f"{word[: found.start()]}{number:0{len(first)}}{word[found.end() :]}")
+        yield from _expanded(f"{word[: match.start()]}{number:0{len(first)}}{word[match.end() :]}")
 
 
 def _matching(word: str) -> Iterator[str]:
@@ -187,7 +187,7 @@ def _matches(word: str) -> bool:
 
 
 def count_images(words: Sequence[str]) -> int | None:
-    """How many there are; None if that shows only when they come."""
+    """The number of images; None if it cannot be known in advance."""
     if STANDARD_INPUT in words:
         return None
     count = 0
@@ -205,7 +205,7 @@ def first_file(words: Sequence[str]) -> str | None:
 
 
 def other_files(words: Sequence[str]) -> "Counter[str]":
-    """How many files in folders are no images, by suffix; hidden ones and sidecars (.xmp) do not count."""
+    """How many files in folders are no images, by suffix; without hidden files and sidecars (.xmp)."""
     others: Counter[str] = Counter()
     for word in words:
         for _, folders, files in os.walk(word) if Path(word).is_dir() else ():
@@ -224,11 +224,11 @@ def _walk(folder: str) -> Iterator[str]:
             what=error.filename,
         ) from error
 
-    for place, folders, files in os.walk(folder, onerror=refuse):
+    for folder_path, folders, files in os.walk(folder, onerror=refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             if _is_image(name) and not name.startswith("."):
-                yield os.path.join(place, name)  # noqa: PTH118 - a million Paths take a minute
+                yield os.path.join(folder_path, name)  # noqa: PTH118 - a million Paths take a minute
 
 
 def _is_image(name: str) -> bool:

@@ -105,7 +105,7 @@ def _images_in_tar(file: str) -> Iterator[ShardImage]:
 
 
 def read_members(file: str) -> Iterator[tuple[str, int, bytes]]:
-    """The images of a tar in their order: name, where it begins, and content."""
+    """The images of a tar in order: name, offset and content."""
     with open_file(file, in_order=True) as stream:
         try:
             with tarfile.open(fileobj=stream, mode="r|*", bufsize=1 << 20) as members:

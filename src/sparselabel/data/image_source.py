@@ -1,4 +1,4 @@
-"""Images that are not files: arrays, tensors, PIL images, or the items of somebody's dataset.
+"""Images that are not files: arrays, tensors, PIL images, or the items of a dataset.
 
 They are taken one at a time, when they are needed, and never copied to files.
 """

@@ -139,7 +139,7 @@ class SparseLabels:
 
     @property
     def size(self) -> int:
-        """How many labels there are, known or not."""
+        """The number of entries, N × L."""
         return self.shape[0] * self.shape[1]
 
     @property
@@ -148,7 +148,7 @@ class SparseLabels:
         return self.starts.nbytes + self.columns.nbytes + self.known.nbytes
 
     def __getitem__(self, key: Any) -> Any:
-        """What the index gives of an array (N, L).
+        """The same as indexing a dense array (N, L).
 
         A row, a slice of rows or some rows are written out; pairs of rows and classes are looked up; a class
         or a slice of classes behind ``:`` goes through all known labels.
@@ -193,17 +193,17 @@ class SparseLabels:
         """A copy in which some labels (n,), each named once, have other values."""
         at = np.asarray(rows, np.int64), np.asarray(columns, np.int64), np.asarray(values, np.int8)
         keep = np.ones(len(self.known), dtype=np.bool_)
-        found, there = self._places(at[0], at[1])
-        keep[found[there]] = False
+        index, known = self._places(at[0], at[1])
+        keep[index[known]] = False
         added = at[2] != UNKNOWN
         order = np.lexsort((at[1][added], at[0][added]))
         new_rows, new_columns, new_values = (part[added][order] for part in at)
-        kept = np.concatenate([[0], np.cumsum(keep)])  # known labels that stay, before each place
+        kept_before = np.concatenate([[0], np.cumsum(keep)])  # known labels that stay, before each place
         where = np.empty(len(new_rows), np.int64)
         for number, (row, column) in enumerate(zip(new_rows.tolist(), new_columns.tolist(), strict=True)):
             first, last = int(self.starts[row]), int(self.starts[row + 1])
-            where[number] = kept[first + int(np.searchsorted(self.columns[first:last], column))]
-        starts = kept[self.starts]
+            where[number] = kept_before[first + int(np.searchsorted(self.columns[first:last], column))]
+        starts = kept_before[self.starts]
         starts[1:] += np.cumsum(np.bincount(new_rows, minlength=len(self)))
         return SparseLabels(
             starts,
@@ -249,27 +249,27 @@ class SparseLabels:
             return column
         wanted = np.arange(self.shape[1])[key]
         self._refuse_large(len(self) * len(wanted))
-        place = np.full(self.shape[1], -1, np.int32)
-        place[wanted] = np.arange(len(wanted))
+        position = np.full(self.shape[1], -1, np.int32)
+        position[wanted] = np.arange(len(wanted))
         written = np.full((len(self), len(wanted)), UNKNOWN, np.int8)
         for entries in entry_spans(self):
-            places = place[self.columns[entries]]
+            places = position[self.columns[entries]]
             here = np.flatnonzero(places >= 0)
             written[self.rows_of(entries)[here], places[here]] = self.known[entries][here]
         # A class that is asked for twice is written once.
-        return written if len(np.unique(wanted)) == len(wanted) else written[:, place[wanted]]
+        return written if len(np.unique(wanted)) == len(wanted) else written[:, position[wanted]]
 
     def _entries(self, rows: Any, columns: Any) -> Any:
         wanted = np.broadcast_arrays(np.asarray(rows), np.asarray(columns))
         at, there = self._places(wanted[0].reshape(-1), wanted[1].reshape(-1))
-        found = np.full(len(at), UNKNOWN, np.int8)
-        found[there] = self.known[at[there]]
-        return found.reshape(wanted[0].shape)[()]
+        labels = np.full(len(at), UNKNOWN, np.int8)
+        labels[there] = self.known[at[there]]
+        return labels.reshape(wanted[0].shape)[()]
 
     def _places(
         self, rows: npt.NDArray[np.integer], columns: npt.NDArray[np.integer]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Where the labels at ``rows`` and ``columns`` (n,) are, and whether they are: by bisection."""
+        """The positions of the labels at ``rows`` and ``columns`` (n,), and which are known, by bisection."""
         rows = np.where(rows < 0, rows + len(self), rows)
         columns = np.where(columns < 0, columns + self.shape[1], columns)
         low, end = self.starts[rows], self.starts[rows + 1]
@@ -302,7 +302,7 @@ LabelMatrix = Labels | SparseLabels
 
 
 def compact(labels: LabelMatrix) -> LabelMatrix:
-    """The same labels in the form that suits them: compressed rows where that is much smaller."""
+    """The same labels in the smaller form: compressed rows if these take much less memory."""
     rows, classes = labels.shape
     if isinstance(labels, SparseLabels):
         return labels if _is_sparse(labels.shape, len(labels.known)) else labels[:]
@@ -322,7 +322,7 @@ def array_of(labels: LabelMatrix) -> Labels:
 
 
 def take_rows(labels: LabelMatrix, rows: Indices) -> LabelMatrix:
-    """Some rows, in the form that the labels have."""
+    """Some rows, in the same form."""
     return labels.take(rows) if isinstance(labels, SparseLabels) else labels[rows]
 
 
@@ -336,8 +336,8 @@ def count_per_class(labels: LabelMatrix, value: int = POSITIVE) -> npt.NDArray[n
     """(L,) How many images have this value, per class."""
     if not isinstance(labels, SparseLabels):
         sums = np.zeros(labels.shape[1], np.int64)
-        for part in row_blocks(*labels.shape):
-            sums += np.count_nonzero(labels[part] == value, axis=0)
+        for block in row_blocks(*labels.shape):
+            sums += np.count_nonzero(labels[block] == value, axis=0)
         return sums
     counts = np.zeros(labels.shape[1], np.int64)
     for entries in entry_spans(labels):
@@ -350,7 +350,8 @@ def count_per_class(labels: LabelMatrix, value: int = POSITIVE) -> npt.NDArray[n
 def count_per_image(labels: LabelMatrix, value: int = POSITIVE) -> npt.NDArray[np.int64]:
     """(N,) How many classes have this value, per image."""
     if not isinstance(labels, SparseLabels):
-        return np.asarray(np.sum(labels == value, axis=1, dtype=np.int64))
+        blocks = [np.count_nonzero(labels[block] == value, axis=1) for block in row_blocks(*labels.shape)]
+        return np.concatenate([np.empty(0, np.int64), *blocks])
     known = np.diff(labels.starts)
     if value == UNKNOWN:
         return np.asarray(labels.shape[1] - known)
@@ -368,13 +369,13 @@ def count_known(labels: LabelMatrix) -> int:
     """How many labels are known."""
     if isinstance(labels, SparseLabels):
         return len(labels.known)
-    return sum(int(np.count_nonzero(labels[part] != UNKNOWN)) for part in row_blocks(*labels.shape))
+    return sum(int(np.count_nonzero(labels[block] != UNKNOWN)) for block in row_blocks(*labels.shape))
 
 
 def has_value(labels: LabelMatrix, value: int) -> bool:
     """Whether a label has this value."""
     if not isinstance(labels, SparseLabels):
-        return any(bool((labels[part] == value).any()) for part in row_blocks(*labels.shape))
+        return any(bool((labels[block] == value).any()) for block in row_blocks(*labels.shape))
     return count_known(labels) < labels.size if value == UNKNOWN else bool((labels.known == value).any())
 
 
@@ -409,7 +410,7 @@ def same_labels(first: LabelMatrix, second: LabelMatrix) -> bool:
     if isinstance(first, SparseLabels) and isinstance(second, SparseLabels):
         pairs = ((getattr(first, name), getattr(second, name)) for name in ("starts", "columns", "known"))
         return all(np.array_equal(*pair) for pair in pairs)
-    return all(np.array_equal(first[part], second[part]) for part in row_blocks(*first.shape))
+    return all(np.array_equal(first[block], second[block]) for block in row_blocks(*first.shape))
 
 
 def entry_spans(labels: SparseLabels) -> Iterator[slice]:
@@ -577,11 +578,12 @@ def label_matrix_of(given: object) -> LabelMatrix:
         return given
     if hasattr(given, "tocoo"):  # a SciPy sparse matrix, or array
         entries = given.tocoo()
-        _refuse_shape(entries.shape)
-        rows, columns = (np.asarray(part) for part in (entries.row, entries.col))
-        data = entries.data.astype(np.int8) if entries.data.dtype == bool else entries.data  # stored is known
-        values = _as_codes(data, lambda at: (int(rows[at[0]]), int(columns[at[0]])))
-        return compact(SparseLabels.of_entries(rows, columns, values, entries.shape))
+        return _of_stored(entries.row, entries.col, entries.data, entries.shape)
+    if getattr(given, "is_sparse", False):  # a tensor of torch in COO layout
+        tensor = cast("Any", given).detach().cpu().coalesce()
+        _refuse_shape(tensor.shape)
+        rows, columns = tensor.indices().numpy()
+        return _of_stored(rows, columns, tensor.values().numpy(), tuple(tensor.shape))
     if hasattr(given, "detach"):  # a tensor
         values = given.detach().cpu().numpy()
     else:
@@ -592,17 +594,43 @@ def label_matrix_of(given: object) -> LabelMatrix:
     return _as_codes(values, lambda at: (int(at[0]), int(at[1])))
 
 
+def _of_stored(rows: Any, columns: Any, data: npt.NDArray[Any], shape: tuple[int, int]) -> LabelMatrix:
+    """Labels of a sparse matrix: what it stores is known, and all else unknown."""
+    _refuse_shape(shape)
+    rows, columns = np.asarray(rows), np.asarray(columns)
+    data = data.astype(np.int8) if data.dtype == bool else data
+    values = _as_codes(data, lambda at: (int(rows[at[0]]), int(columns[at[0]])))
+    return compact(SparseLabels.of_entries(rows, columns, values, shape))
+
+
 def labels_of(given: object) -> Labels:
     """(N, L) int8 labels as an array, from whatever holds them."""
     return array_of(label_matrix_of(given))
 
 
 def _refuse_shape(shape: tuple[int, ...]) -> None:
+    if len(shape) == 1:
+        raise DataError(
+            "labels must be (N, L), a column for each class, and these are one for each row",
+            "give 1 for the row's class and -1 for others, where those may be there too",
+            "0 for others, where they are not",
+            what="labels",
+            value=shape,
+        )
     if len(shape) != 2 or 0 in shape:
-        raise DataError(f"labels must be (N, L), with at least one of each, not of shape {shape}")
+        problem = f"labels must be (N, L), with at least one of each, not of shape {shape}"
+        raise DataError(problem, what="labels", value=shape)
 
 
-def _as_codes(values: npt.NDArray[Any], place: Callable[[tuple[np.intp, ...]], tuple[int, int]]) -> Labels:
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _as_codes(values: npt.NDArray[Any], place: Callable[[tuple[Any, ...]], tuple[int, int]]) -> Labels:
     """Labels as int8 from numbers with NaN for unknown; ``place`` tells the row and class of an entry."""
     if values.dtype == bool:
         raise DataError(
@@ -617,7 +645,16 @@ def _as_codes(values: npt.NDArray[Any], place: Callable[[tuple[np.intp, ...]], t
     try:
         numbers = values.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(f"labels must be numbers: {error}", what="labels", value=str(values.dtype)) from error
+        first = next(at for at in np.ndindex(values.shape) if not _is_number(values[at]))
+        row, column = place(first)
+        raise DataError(
+            f"labels must be numbers, but row {row}, column {column} has {values[first]!s:.40}",
+            "leave columns of names out",
+            "give 1, 0, and -1 or NaN for unknown",
+            what="labels",
+            where=(row, column),
+            value=values[first],
+        ) from error
     numbers[np.isnan(numbers)] = UNKNOWN
     strange = ~np.isin(numbers, (POSITIVE, NEGATIVE, UNKNOWN))
     if strange.any():

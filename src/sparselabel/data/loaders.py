@@ -1,4 +1,4 @@
-"""Batches for training and evaluation: views of images, or features computed before.
+"""Batches for training and evaluation: views of images, or stored features.
 
 Both kinds of loader give ``Batch``es, so that the training loop need not know which one it has. Images are
 known by their row in the split, their index in the field's words.
@@ -77,7 +77,7 @@ PIECES = 4  # of a batch for each thread, as images take different times
 
 
 def worker_processes(asked: int | None, device: torch.device) -> int:
-    """How many processes load images for a model on this device: those asked for, or what suits it.
+    """The number of processes that load images: as asked for, or the default for the device.
 
     On a CPU, processes and the network's threads would fight for the cores: threads of this process load a
     batch (``in_threads``), and then the network has all cores. Beside a GPU the cores are free. Where

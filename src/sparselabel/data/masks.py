@@ -116,7 +116,7 @@ def runs_of(masks: Masks) -> Runs:
 
 
 def pixels_of(masks: Masks) -> int:
-    """How many pixels the runs of masks have in all, outside and inside; −1 if one has a negative length."""
+    """The total length of masks' runs in pixels; −1 if a run has a negative length."""
     counts, _, _ = _counts(masks)
     return int(counts.sum()) if counts.min(initial=0) >= 0 else -1
 

@@ -1,4 +1,4 @@
-"""The same work on many items, by processes of this machine or by a Ray cluster; results in order."""
+"""Map a function over many items, by processes on this machine or a Ray cluster, with results in order."""
 
 import multiprocessing
 import os

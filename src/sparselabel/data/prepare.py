@@ -209,7 +209,7 @@ def _with_scores(split: RawSplit, observed: LabelMatrix, how: Preparation) -> tu
 
 
 def _observed(split: RawSplit, how: Preparation, frequency: npt.NDArray[np.int64]) -> LabelMatrix:
-    """What training and validation may see: published observed labels, or what ``sparsify`` leaves."""
+    """The observed labels of training and validation: published ones, or those that ``sparsify`` keeps."""
     if split.observed is not None:
         return split.observed
     if how.sparsify in ("none", "budget"):  # that is spent later, on the images that are trained on
@@ -325,7 +325,7 @@ def _check_block(block: tuple[Path, Texts, StoredImages | None]) -> list[int | D
 
 
 def _subsets(splits: dict[str, ObservedSplit], how: Preparation) -> dict[str, ObservedSplit]:
-    """What is kept of training, validation and test, where a share of them is asked for."""
+    """The rows to keep of training, validation and test, if only a share is asked for."""
     # In this order: test draws last, so that the published subsets of training stay as they are.
     shares = {"train": how.keep_train, "val": how.keep_validation, "test": how.keep_test}
     for name, keyword in (("val", "keep_validation"), ("test", "keep_test")):

@@ -1,4 +1,4 @@
-"""Other observed labels of prepared data whose full labels are known: another draw, or another kind.
+"""Redraw the observed labels of prepared data whose full labels are known: another seed, or another kind.
 
 Labels are hidden anew from the images that are trained on, by the preparation's own setting or another one,
 and any seed; so they are not those of ``prepare`` with that setting, which hides labels before it holds out
@@ -82,7 +82,7 @@ def _parsed(text: str) -> float | int | str:
 
 
 def _plain(text: str) -> str:
-    """A value as names have it: .40 and 0.4 are the same."""
+    """A value in its canonical form: .40 and 0.4 are the same."""
     value = _parsed(text)
     return text if isinstance(value, str) else f"{value:g}"
 
@@ -116,13 +116,13 @@ def redraw_labels(data: Dataset, label_seed: int | None = None, annotation: str 
 
 
 def _preparation(data: Dataset) -> Sparsify:
-    """How the preparation hid labels."""
+    """The settings by which the preparation hid labels."""
     made = data.made.get("preparation", {})
     return Sparsify(**{field.name: made[field.name] for field in fields(Sparsify) if field.name in made})
 
 
 def _refuse_to_redraw(data: Dataset, own: Sparsify, annotation: str) -> Sparsify:
-    """How to hide labels; raises where it is not known what was hidden, and where nothing is to be."""
+    """The settings for hiding labels; raises if hidden labels are unknown, or nothing is to be hidden."""
     asked = "annotations" if annotation else "label_seeds"
     leave = f"leave {param(asked)} out"
     unknown = data.train.truth.matrix.size - data.train.truth.known

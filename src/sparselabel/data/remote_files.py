@@ -1,4 +1,4 @@
-"""Files by path or by address, as ``s3://bucket/a.jpg`` or ``https://host/a.jpg``, read through fsspec."""
+"""Read files by path or URL (``s3://bucket/a.jpg``, ``https://host/a.jpg``) through fsspec."""
 
 import glob
 import io
@@ -16,6 +16,7 @@ from sparselabel.errors import ConfigError, DataError, SparselabelError
 
 READ_AHEAD = 1 << 23  # bytes that are asked for at a time when a file is read from its begin to its end
 THREADS = 16  # requests at a time: most of a request is waiting
+AHEAD = 4 * THREADS
 PAUSES = (0.2, 1.0)  # seconds before a request is made again
 NOT_FOUND = 404  # of HTTP
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.-]+"
@@ -105,7 +106,7 @@ def read_bytes(file: str, start: int = 0, size: int | None = None) -> bytes:
 
 
 def _fetch(address: str, part: dict[str, int]) -> bytes:
-    """What is at an address; a server that has a bad moment is asked again."""
+    """The content at a URL; temporary failures are retried."""
     system, path = file_system(address)
     if address.startswith("file:"):
         refuse_special(path)
@@ -187,16 +188,14 @@ def read_lines(file: str) -> Iterator[str]:
         yield from lines
 
 
-def look_ahead(
-    items: Iterable[Item], work: Callable[[Item], Result], ahead: int = 4 * THREADS, threads: int = THREADS
-) -> Iterator[Result]:
-    """``work`` of each item, in their order, done by threads that are at most so many items ahead."""
-    with ThreadPoolExecutor(threads) as pool:
+def look_ahead(items: Iterable[Item], work: Callable[[Item], Result]) -> Iterator[Result]:
+    """Map ``work`` over items in order, by threads that are at most ``AHEAD`` items ahead."""
+    with ThreadPoolExecutor(THREADS) as pool:
         waiting: deque[Future[Result]] = deque()
         try:
             for item in items:
                 waiting.append(pool.submit(work, item))
-                if len(waiting) > ahead:
+                if len(waiting) > AHEAD:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()

@@ -56,7 +56,7 @@ def sparsify(
 
 
 def refuse_incomplete(truth: LabelMatrix) -> None:
-    """Raise if there are unknown labels, of which nobody can say what to hide."""
+    """Raise if there are unknown labels: sparsifiers need full ones."""
     hidden = truth.size - count_known(truth)
     if hidden:
         raise DataError(
@@ -80,7 +80,7 @@ def _keep_one(
 
 
 def keep_per_image(truth: Labels, positives: int, negatives: int, seed: int) -> Labels:
-    """Keep so many random positives and negatives of every image (Cole 2021 §6.1; ALL keeps all).
+    """Keep this many random positives and negatives of every image (Cole 2021 §6.1; ALL keeps all).
 
     The random stream is that of Cole 2021's code: for each row in turn the positive classes are shuffled,
     then the negative ones, even when none of those is kept.
@@ -138,7 +138,7 @@ def keep_share(truth: Labels, positives: float, negatives: float, seed: int) -> 
 
 
 def keep_per_class(truth: Labels, positives: int, negatives: int, seed: int) -> Labels:
-    """Keep so many random positives and negatives of every class (all that there are, if fewer)."""
+    """Keep this many random positives and negatives of every class, or all if there are fewer."""
     random = np.random.default_rng(seed)
     observed = np.full_like(truth, UNKNOWN)
     for column in range(truth.shape[1]):
@@ -164,9 +164,7 @@ def split_rows(
 FREE, TRAINED, HELD_OUT = 0, 1, 2  # parts of ``stratified_rows``
 
 
-def stratified_rows(
-    labels: LabelMatrix, share: float, seed: int = PAPER_SEED
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def stratified_rows(labels: LabelMatrix, share: float) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Sorted rows of the training and of the validation split, with every class in both as far as it goes.
 
     Sechidis et al. 2011, class by class from the rarest: validation gets its share of a class's positives,
@@ -176,7 +174,7 @@ def stratified_rows(
     """
     count = len(labels)
     held_out = round(share * count)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(PAPER_SEED)
     order = random.permutation(count)
     positions, classes = _shuffled_positives(labels, order)
     rows = positions[np.lexsort((positions, classes))]  # class by class
@@ -204,7 +202,7 @@ def stratified_rows(
             left[shown] -= 1
             taken += 1
     if not taken:  # every class has one positive
-        return split_rows(count, share, seed)
+        return split_rows(count, share)
     return np.sort(order[part != HELD_OUT]), np.sort(order[part == HELD_OUT])
 
 

@@ -1,4 +1,4 @@
-"""Writing the splits of prepared data, and refusing to write over what is there."""
+"""Write the splits of prepared data, and refuse to overwrite what is there."""
 
 import hashlib
 import json
@@ -44,7 +44,7 @@ OTHER_OR_REPLACE = (f"choose another {param('out')}", f"replace it with {param('
 
 
 def refuse_taken(out: Path, force: bool) -> None:
-    """Raise if a folder cannot be written, or holds something that nobody asked to replace."""
+    """Raise if a folder cannot be written, or holds something and ``force`` is not given."""
     require_folder_to_write(out)
     if (out / "dataset.json").exists() and not force:
         raise RunError(f"{out} holds prepared data already", *OTHER_OR_REPLACE, what=out)

@@ -1,4 +1,4 @@
-"""Images of prepared data that stay where they are: in tars, in Parquet tables or in an object store.
+"""Images of prepared data that stay in tars, Parquet tables or an object store.
 
 Nothing is unpacked or copied. A scan reads every shard once, as preparing reads every image: where each image
 begins, and its digest. Training then reads an image by its offset. What comes from an address goes through a
@@ -42,7 +42,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class StoredImages:
-    """Where images are: each in one of ``files``, which are shards or the address of a folder.
+    """The locations of images: each is in one of ``files``, which are shards or the URL of a folder.
 
     ``numbers`` (N,) are those of the files. ``offsets`` and ``sizes`` (N,) are bytes in a tar; in a table
     they are the row group and the row in it, and ``columns`` has the file's column. Local files are relative
@@ -69,10 +69,10 @@ class StoredImages:
 
     @property
     def _row_of(self) -> dict[str, int]:
-        found: dict[str, int] | None = self.__dict__.get("_rows")
-        if found is None:
-            found = self.__dict__["_rows"] = {name: row for row, name in enumerate(self.names.tolist())}
-        return found
+        rows: dict[str, int] | None = self.__dict__.get("_rows")
+        if rows is None:
+            rows = self.__dict__["_rows"] = {name: row for row, name in enumerate(self.names.tolist())}
+        return rows
 
     def of(self, names: Texts) -> "StoredImages":
         """The images of these names, in this order; one that is not there is in no file."""
@@ -131,7 +131,7 @@ def _group(file: str, column: str, group: int) -> list[bytes]:
 
 
 class Scanned(NamedTuple):
-    """What a scan finds in a shard."""
+    """The images that a scan finds in a shard."""
 
     names: list[str]
     offsets: list[int]
@@ -142,20 +142,20 @@ class Scanned(NamedTuple):
 
 def scan_tar(file: str) -> Scanned:
     """Read every image of a tar once."""
-    found = Scanned([], [], [], [], {})
+    scanned = Scanned([], [], [], [], {})
     for name, offset, content in read_members(file):
-        _add(found, name, offset, len(content), content)
-    return found
+        _add(scanned, name, offset, len(content), content)
+    return scanned
 
 
 def scan_group(place: tuple[str, str, str | None, int, int]) -> Scanned:
     """Read every image of a row group once; ``place`` is file, column, names, group and its first row."""
     file, column, names, group, first = place
-    found = Scanned([], [], [], [], {})
+    scanned = Scanned([], [], [], [], {})
     for row, (name, content) in enumerate(rows_of_group(file, column, names, group)):
         shown = f"{first + row}" if name is None else str(name)
-        _add(found, shown, group, row, content)
-    return found
+        _add(scanned, shown, group, row, content)
+    return scanned
 
 
 def _add(found: Scanned, name: str, offset: int, size: int, content: bytes) -> None:
@@ -181,7 +181,7 @@ def scan(
     cluster: str | None = None,
     report: Callable[[int], None] | None = None,
 ) -> StoredImages:
-    """The images in shards or at an address; ``report`` is told of images as they are read.
+    """Scan the images in shards or at a URL; ``report`` gets the number of images read.
 
     Shards are read whole, by processes or by a cluster. Images with addresses of their own are listed here,
     and read when they are checked.
@@ -223,12 +223,12 @@ def scan(
             )
         else:
             works.append((number, shard))
-    found = []
+    scanned = []
     for (number, _), one in zip(works, in_parallel(_scan, [work for _, work in works], cluster), strict=True):
-        found.append((number, one))
+        scanned.append((number, one))
         if report is not None:
             report(len(one.names))
-    return _united(root, shards, columns, found)
+    return _united(root, shards, columns, scanned)
 
 
 def _scan(work: Any) -> Scanned:
@@ -238,7 +238,7 @@ def _scan(work: Any) -> Scanned:
 def _united(
     root: Path, shards: Sequence[str], columns: Sequence[str], found: Sequence[tuple[int, Scanned]]
 ) -> StoredImages:
-    """What the scans of all shards found, under names that are all different."""
+    """The images of all shards, under unique names."""
     plain = [name for _, one in found for name in one.names]
     prefixed = len({*plain}) < len(plain)
     names: list[str] = []

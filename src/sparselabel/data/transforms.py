@@ -15,6 +15,7 @@ not 6.9 ms).
 """
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -269,9 +270,9 @@ class RandomView:
     size
         Side of a view in pixels.
     smallest_crop
-        Smallest share of the area that a crop keeps.
+        Smallest share of the image area that a crop keeps.
     flip
-        Chance of a mirrored view.
+        Probability of a horizontal flip.
     """
 
     def __init__(self, size: int = 224, smallest_crop: float = 0.25, flip: float = 0.5) -> None:
@@ -289,3 +290,80 @@ class RandomView:
         pil, seed = as_image(image), int(torch.randint(2**31, ()))
         geometry = draw(self.view, (seed, 0, 0, 0), pil.width, pil.height)
         return torch.from_numpy(render(pil, geometry, self.view.size)), torch.from_numpy(geometry).float()
+
+
+class TrackedTransform:
+    """A pipeline of torchvision's v2 transforms that also tells where its view lies in the image.
+
+        transform = TrackedTransform(v2.Compose([v2.RandomResizedCrop(224), v2.RandomHorizontalFlip(), ...]))
+        view, parameters = transform(image)
+
+    The parameters (5,) are as ``RandomView`` has them: left, top, width, height and flip, to within a pixel.
+    Crops, resizing and horizontal flips are followed, colors may change as they like; a view that
+    is rotated, mirrored vertically, warped or padded is refused.
+
+    Parameters
+    ----------
+    transform
+        Takes an image and the masks that belong to it, as every transform of ``torchvision.transforms.v2``.
+    """
+
+    def __init__(self, transform: "Callable[..., Any]") -> None:
+        self.transform = transform
+
+    def __call__(self, image: Any) -> "tuple[Any, Tensor]":
+        """What the pipeline makes of a PIL image, an array (H, W, 3) or a tensor (3, H, W)."""
+        import torch
+        from torchvision.tv_tensors import Mask
+
+        from sparselabel.data.image_source import as_image
+
+        image = image if isinstance(image, torch.Tensor | Image.Image) else as_image(image)
+        width, height = image.size if isinstance(image, Image.Image) else (image.shape[-1], image.shape[-2])
+        # Masks move with the image, and nothing else changes them: these hold the number of their own pixel.
+        columns = torch.arange(width, dtype=torch.float32).expand(1, height, width)
+        rows = torch.arange(height, dtype=torch.float32)[:, None].expand(1, height, width)
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "RandomErasing")  # it says that masks are not erased
+                view, *moved = self.transform(image, Mask(columns), Mask(rows))
+        except TypeError as error:
+            raise ConfigError(
+                f"the transform does not take an image with masks ({error})",
+                "take those of torchvision.transforms.v2, without RandAugment and its like, which rotate",
+                "give the boxes of your crops to ViewGeometry.from_boxes",
+                what="transform",
+                value=type(self.transform).__name__,
+            ) from error
+        left, right, flip = _span(moved[0][0], width)
+        top, bottom, upside_down = _span(moved[1][0].T, height)
+        if upside_down:
+            raise _no_crop()
+        box = (left / width, top / height, (right - left) / width, (bottom - top) / height)
+        return view, torch.tensor([*box, flip], dtype=torch.float32)
+
+
+def _span(pixels: "Tensor", count: int) -> tuple[float, float, bool]:
+    """Where a view begins and ends along an axis, in pixels of the image, and whether it is mirrored.
+
+    ``pixels`` (rows, cells) are the numbers of the image's pixels along each row of the view, from 0.
+    """
+    row = pixels[0].double()
+    first, last = float(row[0]), float(row[-1])
+    step = (last - first) / max(len(row) - 1, 1)
+    straight = first + step * np.arange(len(row))
+    if not (pixels == pixels[0]).all() or np.abs(row.numpy() - straight).max() > 1:
+        raise _no_crop()
+    # A pixel of the view is taken from the first of the image's pixels that it covers; in which of the two
+    # directions, a mirrored view does not tell.
+    wide = max(abs(step), 1.0)
+    low = min(first, last) - ((wide - 1) / 2 if step < 0 else 0)
+    return max(low, 0.0), min(low + abs(last - first) + wide, count), step < 0
+
+
+def _no_crop() -> ConfigError:
+    return ConfigError(
+        "the view is not a crop of the image: it is rotated, mirrored vertically, warped or padded",
+        "leave such transforms out: methods with heat maps know crops and horizontal flips",
+        what="transform",
+    )

@@ -129,7 +129,7 @@ class ViewGeometry:
     def to(
         self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
     ) -> "ViewGeometry":
-        """The same on another device, or with boxes of another dtype."""
+        """The same geometry on another device, or with boxes of another dtype."""
         cutout = None if self.cutout is None else self.cutout.to(device=device, dtype=dtype)
         return ViewGeometry(self.box.to(device=device, dtype=dtype), self.flip.to(device=device), cutout)
 

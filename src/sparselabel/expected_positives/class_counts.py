@@ -57,11 +57,11 @@ class ClassCounts:
 
     @property
     def remedy(self) -> str:
-        """What would make K known, and how well; nothing where it is trusted."""
+        """The command that would make K reliable, and how precise it would be; "" if it is trusted."""
         return "" if self.trusted else remedy_of(self.how, self.per_image, self.interval)
 
     def within(self, observed: LabelMatrix) -> "ClassCounts":
-        """The same for labels (N, L) of which more is known by now: no class below or above what can be."""
+        """The same counts, limited to what labels (N, L) allow that are better known by now."""
         annotated = annotated_positives(observed)
         expected = bounded(self.expected, observed)
         k, fewest = float(expected.sum() / self.images), float(annotated.sum() / self.images)
@@ -99,7 +99,7 @@ class ClassCounts:
 
 
 def remedy_of(how: How, k: float, interval: tuple[float, float]) -> str:
-    """What would make a K known that is not trusted, and how well."""
+    """The command that would make an untrusted K reliable, and how precise it would be."""
     if how == "counted":
         return "label more random training images completely, until the interval is narrow enough for you"
     # Numbers of classes vary by at most about √(K (K − 1)), as a geometric distribution does: by 1.8 of 2.4
@@ -114,7 +114,7 @@ def remedy_of(how: How, k: float, interval: tuple[float, float]) -> str:
 
 
 class ExpectedClass(TypedDict):
-    """How often a class is expected."""
+    """The expected positives of a class, in the file."""
 
     name: str
     annotated: Finite
@@ -124,7 +124,7 @@ class ExpectedClass(TypedDict):
 
 
 class ExpectedFile(TypedDict):
-    """What ``ClassCounts.write`` writes."""
+    """The file that ``ClassCounts.write`` writes."""
 
     how: How
     K: Finite
@@ -184,7 +184,7 @@ def read_expected(path: Path, classes: tuple[str, ...]) -> ClassCounts:
 
 
 def _fault(images: int, interval: tuple[float, float]) -> str:
-    """What is wrong with the numbers of a file, or nothing."""
+    """The problem with the numbers of a file, or ""."""
     if images < 1:
         return f"`images` must be at least 1, not {images}"
     if not 0 <= interval[0] <= interval[1] < math.inf:
@@ -195,7 +195,7 @@ def _fault(images: int, interval: tuple[float, float]) -> str:
 def _fault_of_class(
     name: str, images: int, annotated: float, expected: float, low: float, high: float
 ) -> str:
-    """What is wrong with the numbers of a class, or nothing."""
+    """The problem with the numbers of a class, or ""."""
     if not 0 <= annotated <= images or annotated != int(annotated):
         return f"{name} must have 0 to {images:,} annotated images, not {annotated:g}"
     if not annotated <= expected <= images:

@@ -1,4 +1,4 @@
-"""K without an oracle: how many positives each class has, from observed labels and, if needed, features.
+"""Estimate K and the positives of every class from observed labels and, if needed, features.
 
 - Labels answer random questions: the share of yes is all it takes (``from_answers``).
 - Labels were kept at random, so that some images have several and some none: the numbers of labels per image

@@ -1,4 +1,4 @@
-"""K from answers: where labels, yes or no, answer random questions, the share of yes tells it.
+"""K from answers: if labels answer random yes-no questions, the share of yes gives K.
 
 Nobody says whether questions were random. Labels that were chosen by what is in the images show it in one
 of four ways, and any of them makes ``random_answers`` refuse: classes were asked about unevenly; all classes
@@ -6,7 +6,6 @@ have the same share of yes, though classes are never all as frequent; images wit
 among them; or images have more nearly the same number of yes than chance would have it.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +15,6 @@ from sparselabel.data.labels import (
     POSITIVE,
     UNKNOWN,
     LabelMatrix,
-    Labels,
-    SparseLabels,
     count_per_class,
     has_value,
     known_entries,
@@ -43,7 +40,6 @@ LEAST_SPREAD = 0.5
 POOLED_ANSWERS = 20.0
 """Answers that the share of yes of all classes weighs beside a class's own."""
 FEWEST_YES, FEWEST_ANSWERS = 30, 5
-BLOCK = 2**19  # labels that are looked at at once
 
 
 @dataclass(frozen=True)
@@ -71,53 +67,31 @@ def random_answers(observed: LabelMatrix) -> Answers | None:
     """The answers in labels (N, L), or None if some say nothing but yes, or questions were not random."""
     if not has_value(observed, NEGATIVE) or not has_value(observed, UNKNOWN):
         return None
-    answers = _count_known(observed) if isinstance(observed, SparseLabels) else _count(observed)
+    answers = _count(observed)
     return None if _not_random(answers, len(observed)) else answers
 
 
-def _count(observed: Labels) -> Answers:
-    yes, asked = np.zeros((2, observed.shape[1]), dtype=np.int64)
-    for _, labels in _blocks(observed):
-        yes += (labels == POSITIVE).sum(0)
-        asked += (labels != UNKNOWN).sum(0)
-    shares = _shares(yes, asked)
-    # A class's variance is estimated from its own answers: n/(n − 1).
-    weight = np.sqrt(asked / np.maximum(asked - 1, 0.5)) / np.maximum(asked, 1)
-    answers = np.zeros(len(observed), dtype=np.int64)
-    surplus, variance, part = np.zeros((3, len(observed)))
-    for rows, labels in _blocks(observed):
-        known = labels != UNKNOWN
-        beyond = np.where(known, (labels == POSITIVE) - shares, 0.0)
-        answers[rows] = known.sum(1)
-        surplus[rows], part[rows] = beyond.sum(1), beyond @ weight
-        variance[rows] = known @ (shares * (1 - shares))
-    return Answers(yes, asked, answers, surplus, variance, part)
-
-
-def _count_known(observed: SparseLabels) -> Answers:
-    """The same of labels in compressed rows: unknown ones add nothing to any of these numbers."""
+def _count(observed: LabelMatrix) -> Answers:
+    """Count the answers; unknown labels add nothing to any of these numbers."""
     yes = count_per_class(observed)
     asked = yes + count_per_class(observed, NEGATIVE)
     shares = _shares(yes, asked)
+    # A class's variance is estimated from its own answers: n/(n − 1).
     weight = np.sqrt(asked / np.maximum(asked - 1, 0.5)) / np.maximum(asked, 1)
-    surplus, variance, part = np.zeros((3, len(observed)))
+    answers, surplus, variance, part = np.zeros((4, len(observed)))
     for rows, classes, values in known_entries(observed):
+        if not len(rows):
+            continue
         beyond = (values == POSITIVE) - shares[classes]
         here = slice(int(rows[0]), int(rows[-1]) + 1)
         for sums, weights in (
+            (answers, None),
             (surplus, beyond),
             (part, beyond * weight[classes]),
             (variance, (shares * (1 - shares))[classes]),
         ):
             sums[here] += np.bincount(rows - here.start, weights)
-    return Answers(yes, asked, np.diff(observed.starts), surplus, variance, part)
-
-
-def _blocks(observed: Labels) -> Iterator[tuple[slice, Labels]]:
-    size = max(1, BLOCK // max(1, observed.shape[1]))
-    for start in range(0, len(observed), size):
-        rows = slice(start, start + size)
-        yield rows, observed[rows]
+    return Answers(yes, asked, answers.astype(np.int64), surplus, variance, part)
 
 
 def _shares(yes: Counts, asked: Counts) -> Floats:
@@ -147,7 +121,7 @@ def _uneven(asked: Counts, images: int) -> bool:
 
 
 def _balanced(found: Answers) -> bool:
-    """Whether all classes have the same share of yes, as if so many of each had been looked for."""
+    """Whether all classes have the same share of yes, as if a fixed number per class had been collected."""
     if len(found.yes) < SOME_CLASSES or found.yes.mean() < SOME_YES:
         return False
     pooled = found.yes.sum() / found.asked.sum()
@@ -156,7 +130,7 @@ def _balanced(found: Answers) -> bool:
 
 
 def _surprise(square: float, freedom: int) -> float:
-    """How many standard deviations χ² is above its mean (Wilson and Hilferty: its cube root is normal)."""
+    """By how many standard deviations χ² exceeds its mean (Wilson and Hilferty: its cube root is normal)."""
     middle = 2 / (9 * freedom)
     return float(((square / freedom) ** (1 / 3) - (1 - middle)) / np.sqrt(middle))
 
@@ -170,7 +144,7 @@ def _dependent(answers: Floats, surplus: Floats) -> bool:
 
 
 def _too_alike(answers: Floats, surplus: Floats, variance: float, classes: int) -> bool:
-    """Whether images have too nearly the same number of yes, as if so many had been looked for.
+    """Whether images have too similar numbers of yes, as if a fixed number per image had been collected.
 
     Classes that exclude each other make them alike too, the more, the more of an image is known: by 1 − s
     for a share s of its classes.

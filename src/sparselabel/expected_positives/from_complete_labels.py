@@ -1,4 +1,4 @@
-"""K from complete labels of some random images: counting."""
+"""K from complete labels of some random images, by counting."""
 
 from pathlib import Path
 
@@ -94,16 +94,16 @@ def complete_labels(file: Path, data: Dataset) -> LabelTable:
         return _complete_answers(file, answered, data)
     naming = f"name images relative to {data.train.root}, as {str(data.train.paths[0])!r}"
     try:
-        found = table.read(file, images=data.train.root, unlabeled=None).splits["train"].labels
+        labels = table.read(file, images=data.train.root, unlabeled=None).splits["train"].labels
     except DataError as error:  # the folder of the images is that of the data, and no parameter
         remedies = (naming,) if "images" in error.parameters else error.remedies
         raise DataError(error.problem, *remedies, what=error.what, where=error.where) from error
-    strangers = sorted({*found.ids.tolist()} - {*data.train.paths.tolist()})
+    strangers = sorted({*labels.ids.tolist()} - {*data.train.paths.tolist()})
     for name, split in data.splits.items():
         elsewhere = sorted({*strangers} & {*split.paths.tolist()})
         if elsewhere:
             raise DataError(
-                f"{file}: {len(elsewhere):,} of {counted(len(found), 'image')} are in {name}, not in "
+                f"{file}: {len(elsewhere):,} of {counted(len(labels), 'image')} are in {name}, not in "
                 f"training: {listing(elsewhere)}",
                 "leave them out",
                 what=file,
@@ -112,31 +112,31 @@ def complete_labels(file: Path, data: Dataset) -> LabelTable:
             )
     if strangers:
         raise DataError(
-            f"{file}: {len(strangers):,} of {counted(len(found), 'image')} not in training of "
+            f"{file}: {len(strangers):,} of {counted(len(labels), 'image')} not in training of "
             f"{data.folder}: {listing(strangers)}",
             naming,
         )
-    unknown = [name for name in found.classes if name not in data.classes]
+    unknown = [name for name in labels.classes if name not in data.classes]
     if unknown:
         raise DataError(
             f"{file}: the data has no {listing(unknown)}; its classes: {listing(data.classes, 30)}"
         )
-    values = np.full((len(found), len(data.classes)), UNKNOWN, dtype=np.int8)
-    values[:, [data.classes.index(name) for name in found.classes]] = found.values
+    values = np.full((len(labels), len(data.classes)), UNKNOWN, dtype=np.int8)
+    values[:, [data.classes.index(name) for name in labels.classes]] = labels.values
     if _lists_what_is_there(file):
         values[values == UNKNOWN] = NEGATIVE
     incomplete = np.flatnonzero((values == UNKNOWN).any(1))
     if len(incomplete):
         cells = [
-            f"{data.classes[int(np.argmax(values[row] == UNKNOWN))]} on {found.ids[row]}"
+            f"{data.classes[int(np.argmax(values[row] == UNKNOWN))]} on {labels.ids[row]}"
             for row in incomplete[:3].tolist()
         ]
         raise DataError(
-            f"{file}: {len(incomplete):,} of {counted(len(found), 'image')} have unknown labels "
+            f"{file}: {len(incomplete):,} of {counted(len(labels), 'image')} have unknown labels "
             f"({', '.join(cells)}): every class needs 1 or 0; or make it a list of all that is there, with "
             "columns image and label"
         )
-    return LabelTable(found.ids, data.classes, values)
+    return LabelTable(labels.ids, data.classes, values)
 
 
 def _answered(file: Path) -> list[Answer] | None:
@@ -170,7 +170,7 @@ def complete_answers(data: Dataset) -> LabelTable:
 
 
 def _lists_what_is_there(file: Path) -> bool:
-    """Whether a table has a label a row, each said to be there."""
+    """Whether a table has one label per row, all of them present."""
     with open_cells(file, "image") as cells:
         if "label" not in cells.header:
             return False

@@ -1,4 +1,4 @@
-"""How many positives have no label, read at the images that most surely show a class: its anchors.
+"""Estimate how many positives have no label, from the images that most surely show a class (its anchors).
 
 Let c_j be the chance that an image of class j is annotated j. Then class j is in annotated_j / c_j images.
 With one label per image, any of its classes as likely, c_j = E[1 / |y| | j in y]: the propensity 1 / |y| of

@@ -1,4 +1,4 @@
-"""What a run's scores mean: calibration, thresholds and how far to rely on them, in RUN/thresholds.json."""
+"""Calibration and thresholds of a run, and how reliable they are, in RUN/thresholds.json."""
 
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -13,7 +13,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
 from sparselabel.errors import ConfigError, RunError, command, counted, listing, param
 from sparselabel.file_formats import read_json
 from sparselabel.files import write_json
-from sparselabel.inference.score_files import saved_scores
+from sparselabel.inference.saved_scores import saved_scores
 from sparselabel.metrics.calibration import (
     Calibration,
     Floats,
@@ -52,7 +52,7 @@ Basis = Literal["complete", "answered", "reviewed", "counted", "estimated", "giv
 
 @dataclass(frozen=True)
 class ClassThreshold:
-    """How one class is decided: its threshold for F1, what that should bring, and how far to believe it."""
+    """The decision for one class: its threshold for F1, its expected precision and recall, and trust."""
 
     name: str
     threshold: Finite
@@ -67,7 +67,7 @@ class ClassThreshold:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibratedThreshold(ClassThreshold):
-    """The same with the class's calibration, as thresholds.json has it."""
+    """A class's threshold and calibration, as in thresholds.json."""
 
     slope: Finite
     offset: Finite
@@ -128,7 +128,7 @@ class ClassThresholds:
         return np.array([row.threshold for row in self.classes])
 
     def as_json(self) -> dict[str, Any]:
-        """What thresholds.json holds."""
+        """The content of thresholds.json."""
         slopes, offsets = self.calibration.slope.tolist(), self.calibration.offset.tolist()
         return {
             "format": FORMAT,
@@ -173,12 +173,12 @@ def load_class_thresholds(run: Run) -> ClassThresholds:
 
 def has_class_thresholds(run: Run) -> bool:
     """Whether there are class thresholds, or what they are made of."""
-    kept = run.thresholds_file.is_file() or run.scores_file(SPLIT).is_file()
-    return kept or SPLIT not in run.metadata()["data_digest"]
+    saved = run.thresholds_file.is_file() or run.scores_file(SPLIT).is_file()
+    return saved or SPLIT not in run.metadata()["data_digest"]
 
 
 def no_class_thresholds(classes: tuple[str, ...], why: str) -> ClassThresholds:
-    """Where nothing is known: the model's own scores, and one half as the threshold."""
+    """Thresholds without any information: the model's own scores, and 0.5 as the threshold."""
     reason = {
         "nothing": "the data has no validation split: the model's own scores, from 0.5 on",
         "no positive": "no validation image has a positive label: the model's own scores, from 0.5 on",
@@ -261,7 +261,7 @@ def answers_needed(answers: int, positive: int, unknown: int, hidden: float) -> 
 
 
 def _basis(prevalence: Prevalence) -> Basis:
-    """What the numbers of positives rest on: the weakest that any class has."""
+    """The weakest basis of any class's number of positives."""
     if "sparse" in prevalence.situations:
         return prevalence.source
     if "reviewed" in prevalence.situations:
@@ -270,14 +270,14 @@ def _basis(prevalence: Prevalence) -> Basis:
 
 
 class ExpectedOfClass(TypedDict):
-    """How often a class is expected."""
+    """The expected positives of a class, in expected.json."""
 
     name: str
     expected: Finite
 
 
 class ExpectedByRun(TypedDict):
-    """What is needed of expected.json."""
+    """The part of expected.json that thresholds need."""
 
     how: str
     trusted: bool
@@ -286,7 +286,7 @@ class ExpectedByRun(TypedDict):
 
 
 def expected_by_run(run: Run) -> PrevalenceSource | None:
-    """What a run's files and configuration say about the number of positives."""
+    """The expected number of positives, from a run's files and configuration."""
     if run.expected_file.is_file():
         content = read_json(run.expected_file, ExpectedByRun, "train again")
         rows = {row["name"]: row["expected"] for row in content["classes"]}
@@ -304,7 +304,7 @@ def expected_by_run(run: Run) -> PrevalenceSource | None:
 def _trust(
     prevalence: Prevalence, situation: Situation, positive: int, negative: int, answers: int, images: int
 ) -> tuple[Trust, str]:
-    """How far a class's threshold can be relied on, in a word and in words."""
+    """How reliable a class's threshold is: a word, and a reason."""
     few = f"only {counted(positive, 'validation image')} {'shows' if positive == 1 else 'show'} it"
     if positive == 0:
         return "poor", "no validation image is known to show it: the curve of all classes is used"

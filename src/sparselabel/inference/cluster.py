@@ -1,4 +1,4 @@
-"""Predictions for very many images on a Ray cluster, by Ray Data (the extra ``cluster``).
+"""Predictions for very many images on a Ray cluster, with Ray Data (the extra ``cluster``).
 
 The images are cut into parts: files, a tar, row groups of a table. Ray hands parts to workers, which have the
 run's predictor, and each part becomes one file of the output:

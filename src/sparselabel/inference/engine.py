@@ -1,4 +1,4 @@
-"""What runs a network in evaluation on a CPU: OpenVINO, onnxruntime or PyTorch.
+"""Inference engines for a CPU: OpenVINO, onnxruntime or PyTorch.
 
 A network is converted for an engine once and kept in a cache by its weights and shape. Before an engine is
 used, it and PyTorch see the same images: where they differ, PyTorch goes on alone, and a warning says so.
@@ -51,7 +51,7 @@ def missing_packages(engine: str) -> list[str]:
 
 
 def choose_engine(asked: str, device: torch.device, precision: str = "32-true", images: int = WORTH) -> str:
-    """The engine for so many images: the one asked for, or the fastest that is installed and worth it.
+    """The engine for this many images: the one asked for, or the fastest installed one that pays off.
 
     Engines other than PyTorch are for a CPU and 32 bits; another one that is asked for is refused.
     """
@@ -140,7 +140,7 @@ class CompiledNetwork:
 
 
 def _difference(given: Tensor, wanted: Tensor) -> str:
-    """What is wrong with an engine's logits; nothing if they are near enough."""
+    """The problem with an engine's logits, or "" if they are close enough."""
     if given.shape != wanted.shape:
         return f"its outputs have shape {tuple(given.shape)} instead of {tuple(wanted.shape)}"
     spread = float(wanted.std()) if wanted.numel() > 1 else 0.0
@@ -175,7 +175,7 @@ def _loaded(module: nn.Module, engine: str, example: Tensor) -> Inference:
 
 
 def cache_folder() -> Path:
-    """Where converted networks are kept: below SPARSELABEL_CACHE, XDG_CACHE_HOME or ~/.cache."""
+    """The folder of converted networks: in SPARSELABEL_CACHE, XDG_CACHE_HOME or ~/.cache."""
     given = os.environ.get("SPARSELABEL_CACHE")
     if given:
         return Path(given) / "networks"
@@ -183,7 +183,7 @@ def cache_folder() -> Path:
 
 
 def _key(module: nn.Module, engine: str, example: Tensor) -> str:
-    """What decides a converted network: weights, layers, shape, and the programs that convert it."""
+    """The cache key of a converted network: weights, layers, shape, and the versions of the converters."""
     packages = ("sparselabel", "torch", "timm", *PACKAGES[engine])
     decides = [
         weights_digest(module),
@@ -205,11 +205,11 @@ def _keep(made: Path, folder: Path) -> None:
     for one in folder.parent.glob("*.partial"):  # of a process that was killed
         if one.stat().st_mtime < made.stat().st_mtime - 3600:
             shutil.rmtree(one, ignore_errors=True)
-    kept = sorted(folder.parent.iterdir(), key=lambda one: one.stat().st_mtime)
-    taken = {one: _size(one) for one in kept}
-    while kept and sum(taken.values()) + size > ROOM:
-        shutil.rmtree(kept[0], ignore_errors=True)
-        del taken[kept.pop(0)]
+    cached = sorted(folder.parent.iterdir(), key=lambda one: one.stat().st_mtime)
+    taken = {one: _size(one) for one in cached}
+    while cached and sum(taken.values()) + size > ROOM:
+        shutil.rmtree(cached[0], ignore_errors=True)
+        del taken[cached.pop(0)]
     partial = Path(tempfile.mkdtemp(suffix=".partial", dir=folder.parent))
     try:
         shutil.copytree(made, partial, dirs_exist_ok=True)
@@ -233,9 +233,9 @@ def _convert_openvino(module: nn.Module, example: Tensor, file: Path) -> None:
     converter = FrontEndManager().load_by_framework("pytorch")
     decoder = TorchScriptPythonDecoder(traced, example_input=(example,))  # a name keeps it alive
     network = converter.load(decoder)
-    (place,) = network.get_inputs()
-    network.set_partial_shape(place, openvino.PartialShape([-1, *example.shape[1:]]))
-    network.set_element_type(place, openvino.Type.u8 if example.dtype == torch.uint8 else openvino.Type.f32)
+    (port,) = network.get_inputs()
+    network.set_partial_shape(port, openvino.PartialShape([-1, *example.shape[1:]]))
+    network.set_element_type(port, openvino.Type.u8 if example.dtype == torch.uint8 else openvino.Type.f32)
     openvino.save_model(converter.convert(network), file, compress_to_fp16=False)
 
 
@@ -378,7 +378,7 @@ class QueryOutputs(nn.Module):
 
 
 class NetworkLogits(nn.Module):
-    """A classifier of somebody else as engines take it: logits (B, L) alone."""
+    """A published classifier in the form that engines take: it returns logits (B, L) alone."""
 
     def __init__(self, model: PublishedClassifier) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Evaluation of finished runs on any split of their data, and of published networks."""
+"""Evaluate finished runs on any split of their data, and published networks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ from sparselabel.inference.class_thresholds import (
     threshold_metrics,
 )
 from sparselabel.inference.engine import TORCH, choose_engine
-from sparselabel.inference.score_files import keep_scores, new_scores
+from sparselabel.inference.saved_scores import keep_scores, new_scores
 from sparselabel.inference.scorer import (
     BATCH,
     Scorer,

@@ -1,4 +1,4 @@
-"""Evaluation of a run on images and labels of one's own, which are in no prepared data."""
+"""Evaluate a run on your own table of images and labels, without preparing them."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -42,8 +42,8 @@ def read_test_set(
     source = read(labels, images=images, skip_missing=True, **(table or {}))
     classes = tuple(run.metadata()["classes"])
     column_of = {plain_name(name): column for column, name in enumerate(classes)}
-    parts = [*source.splits.values()]
-    own = parts[0].labels.classes
+    splits = [*source.splits.values()]
+    own = splits[0].labels.classes
     others = [name for name in own if plain_name(name) not in column_of]
     if len(others) == len(own):
         raise DataError(
@@ -53,8 +53,8 @@ def read_test_set(
         )
     if others:
         warn(f"{labels}: {run.path} does not know these classes, which were left out: {listing(others)}")
-    given = np.concatenate([part.labels.matrix for part in parts])
-    paths = np.concatenate([part.paths for part in parts])
+    given = np.concatenate([part.labels.matrix for part in splits])
+    paths = np.concatenate([part.paths for part in splits])
     values = np.full((len(paths), len(classes)), UNKNOWN, dtype=np.int8)
     for column, name in enumerate(own):
         if plain_name(name) in column_of:

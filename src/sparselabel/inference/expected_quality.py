@@ -1,4 +1,4 @@
-"""How good a run is, in the words of somebody who has photos and labels, and what that rests on."""
+"""The quality of a run in sentences for somebody who has photos and labels, and what it rests on."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ BASIS = {
 
 @dataclass(frozen=True)
 class Quality:
-    """What to expect of a run's labels, from its measures on a split.
+    """The expected quality of a run's labels, from its metrics on a split.
 
     ``shown`` is how many classes an image shows, ``given`` how many labels a labeled training image has.
     ``measured`` says that the labels of the split are complete, so that nothing had to be estimated.
@@ -51,13 +51,13 @@ class Quality:
         given = f"{self.given:.1f}".removesuffix(".0")
         labels = "label" if given == "1" else "labels"
         about = "" if self.measured else "about "
-        said = f"Your images show {about}{self.shown:.1f} of the {self.classes:,} classes each"
+        sentence = f"Your images show {about}{self.shown:.1f} of the {self.classes:,} classes each"
         if self.classes == 1:
-            said = f"Of your images {about}{100 * self.shown:.0f} % show the class"
+            sentence = f"Of your images {about}{100 * self.shown:.0f} % show the class"
         elif self.given < self.shown - 0.05:
-            said += f"; you gave {given} {labels}"
+            sentence += f"; you gave {given} {labels}"
         sentences = [
-            f"{said}.",
+            f"{sentence}.",
             f"Expect {of_ten(self.precision)} suggested labels to be right, and {of_ten(self.recall)} "
             "present ones to be found.",
         ]
@@ -70,7 +70,7 @@ class Quality:
 
     @property
     def rests_on(self) -> str:
-        """What the numbers rest on, as a sentence."""
+        """A sentence on the basis of the numbers."""
         kind = "Measured" if self.measured else "Estimated"
         return f"{kind} on {counted(self.images, f'{self.split} image')}: {BASIS[self.basis]}."
 
@@ -153,7 +153,7 @@ def is_meaningless(measured: dict[str, Any]) -> bool:
 
 
 def trust_in(thresholds: ClassThresholds, run: Path) -> list[str]:
-    """What is wrong with thresholds, the command that mends it, and what it takes; nothing if all are good.
+    """Sentences on unreliable thresholds, with the command that helps and its cost; none if all are good.
 
     Its commands are those of ``command``.
     """
@@ -164,23 +164,23 @@ def trust_in(thresholds: ClassThresholds, run: Path) -> list[str]:
     which, names = "any of the", ""
     if len(poor) < many:
         which, names = f"{len(poor):,} of", f" ({listing([row.name for row in poor], NAMED)})"
-    said = [
+    sentences = [
         "Do not rely on the threshold yet."
         if many == 1
         else f"Do not rely on {which} {many:,} thresholds yet{names}."
     ]
     few = [row.name for row in poor if row.answers_needed is None]
     if thresholds.answers_needed:
-        said.append(
+        sentences.append(
             f"{command('review', run, goal='thresholds')} mends that: it takes about "
             f"{counted(thresholds.answers_needed, 'answer')} about validation images. They make thresholds "
             f"and these estimates reliable; the model itself gets better by {command('review', run)}."
         )
     elif not few:  # nothing that answers could mend
-        said.append(f"{poor[0].name}: {poor[0].why}.")
+        sentences.append(f"{poor[0].name}: {poor[0].why}.")
     if few:
-        said.append(
+        sentences.append(
             f"{listing(few, NAMED)}: validation shows {'it' if len(few) == 1 else 'them'} in fewer than "
             f"{SOME} images, and only more images help."
         )
-    return said
+    return sentences

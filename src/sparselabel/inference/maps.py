@@ -1,4 +1,4 @@
-"""Where a run sees a few classes in a few images: RUN/maps-SPLIT.npz, for reports."""
+"""Heat maps of a few classes in a few images, in RUN/maps-SPLIT.npz, for reports."""
 
 import threading
 from collections import OrderedDict
@@ -55,9 +55,9 @@ def write_maps(
         in_order(indices, MAPS_BATCH),
         strict=True,
     ):  # an image with two classes is seen twice: these are few
-        places = np.arange(len(chosen))
-        cells.append(cells_of(scored.output)[places, chosen].float().cpu().numpy())
-        logits = full_precision(scored.output.logits)[places, chosen]
+        positions = np.arange(len(chosen))
+        cells.append(cells_of(scored.output)[positions, chosen].float().cpu().numpy())
+        logits = full_precision(scored.output.logits)[positions, chosen]
         scores.append(torch.sigmoid(logits).float().cpu().numpy())
     write_arrays(
         file, rows=wanted, classes=indices, scores=np.concatenate(scores), cells=np.concatenate(cells)

@@ -30,15 +30,15 @@ class Highest:
         everything = torch.cat([self.scores, scores.masked_fill(~counts, -1.0)])
         owners = torch.cat([self.rows, rows[:, None].expand_as(scores)])
         # A stable sort: of equal scores the first rows stay, whatever the batches were.
-        self.scores, places = (
+        self.scores, indices = (
             split[: len(self.scores)] for split in everything.sort(dim=0, descending=True, stable=True)
         )
-        self.rows = owners.gather(0, places)
+        self.rows = owners.gather(0, indices)
 
     def ranked(self) -> tuple[Tensor, Tensor, Tensor]:
         """Rows, classes and scores, the highest first."""
-        places, classes = (self.scores >= 0).nonzero(as_tuple=True)
-        scores, rows = self.scores[places, classes], self.rows[places, classes]
+        ranks, classes = (self.scores >= 0).nonzero(as_tuple=True)
+        scores, rows = self.scores[ranks, classes], self.rows[ranks, classes]
         order = scores.argsort(descending=True, stable=True)
         return rows[order], classes[order], scores[order]
 

@@ -1,4 +1,4 @@
-"""Predictions for other programs: XMP sidecars, files for FiftyOne and Label Studio, images sorted by label.
+"""Predictions for other programs: XMP sidecars, FiftyOne, Label Studio, images sorted into folders by label.
 
 Each takes one prediction after the other (``write``), and ``finish`` says what became of them. Images are
 never changed.
@@ -38,13 +38,13 @@ SIDECAR = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
 
 
 class PredictionFile(Protocol):
-    """Something that predictions are written to."""
+    """A file, or files, that predictions are written to."""
 
     def write(self, prediction: Prediction) -> None:
         """One image."""
 
     def finish(self) -> str:
-        """All were written: what became of them, in words."""
+        """Finish the file; returns a sentence on what was written."""
 
 
 def xmp_text(keywords: Sequence[str]) -> str:
@@ -78,7 +78,7 @@ class XmpSidecars:
         self.written += 1
 
     def finish(self) -> str:
-        """How many there are, and which were left alone."""
+        """A sentence on how many were written, and which were left alone."""
         left = f"; {counted(len(self.others), 'sidecar')} of other programs left as they are, the first "
         return counted(self.written, "XMP sidecar") + (left + self.others[0] if self.others else "")
 
@@ -122,7 +122,7 @@ class SortedImages:
             self.written += 1
 
     def finish(self) -> str:
-        """How many there are."""
+        """A sentence on how many were written."""
         what = counted(self.written, "link" if self.links else "copy").replace("copys", "copies")
         rest = f"; {counted(self.without, 'image')} without a label in no folder" if self.without else ""
         return f"{self.folder}: {what}{rest}"
@@ -158,7 +158,7 @@ class FiftyOneFile(_Collected):
 
     def finish(self) -> str:
         """Write it."""
-        index = {name: place for place, name in enumerate(self.classes)}
+        index = {name: number for number, name in enumerate(self.classes)}
         root, inner = self.relative()
         labels = {
             inner[image].rpartition(".")[0]: [
@@ -178,7 +178,7 @@ class LabelStudioFile(_Collected):
     def finish(self) -> str:
         """Write it."""
         root, inner = self.relative()
-        self.save([self._task(inner[image], found) for image, found in self.predictions])
+        self.save([self._task(inner[image], labels) for image, labels in self.predictions])
         return f"{self.out}: tasks for Label Studio (local files below {root!r})"
 
     def _task(self, path: str, labels: Sequence[tuple[str, float]]) -> dict[str, Any]:

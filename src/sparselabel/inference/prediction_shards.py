@@ -1,4 +1,4 @@
-"""Predictions in many files, each of one part of the images: Parquet, JSON lines or CSV.
+"""Predictions in many files, one for each part of the images: Parquet, JSON lines or CSV.
 
 A file has its name once all of it is written. Tables have the columns image, labels, scores and error;
 ``all_scores`` are one column of lists, in the order of the classes that the table's metadata names.

@@ -1,4 +1,4 @@
-"""A finished run as something that labels images."""
+"""``Predictor``: labels images with a finished run."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +35,7 @@ Read = Callable[[Any], Pixels]
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What is in an image: classes and calibrated scores, the surest first; or why it cannot be read.
+    """The prediction for an image: classes and calibrated scores, highest first; or why it cannot be read.
 
     ``scores`` (L,) are those of all classes. ``maps`` (L, h, w), if asked for, are logits of cells;
     of query2label those of its attention, which is no score.
@@ -86,20 +86,20 @@ class Predictor:
         device = self._used.device if isinstance(self._used, Scorer) else CPU
         for loaded in stream(itertools.chain(first, left), self._read, batch, workers, device):
             scores, cells = self._scored(self._used, loaded.views, maps)
-            place = 0
+            position = 0
             for number, item in enumerate(loaded.images):
                 count = next(counter)
                 path = _name(item, count)
                 if number in loaded.errors:
                     yield Prediction(path, (), np.zeros(0), loaded.errors[number])
                     continue
-                shown = None if cells is None else cells[place]
-                yield Prediction(path, self._labels(scores[place]), scores[place], None, shown)
-                place += 1
+                shown = None if cells is None else cells[position]
+                yield Prediction(path, self._labels(scores[position]), scores[position], None, shown)
+                position += 1
 
     @property
     def engine(self) -> str:
-        """What ran the network for the last images."""
+        """The engine that ran the network for the last images."""
         return self._used.engine_used if isinstance(self._used, Scorer) else TORCH
 
     @torch.inference_mode()

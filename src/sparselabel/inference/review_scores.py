@@ -31,7 +31,7 @@ ReviewScores = npt.NDArray[np.float16]
 
 
 def review_scores(run: Run, split: PreparedSplit) -> ReviewScores | None:
-    """What was kept, in the file; None if there is nothing, or it is of another model or other images."""
+    """The saved scores; None if there are none, or if they are of another model or other images."""
     file, about = run.review_scores_file, _about_file(run)
     if not file.is_file() or not about.is_file():
         return None
@@ -135,7 +135,7 @@ def _about_file(run: Run) -> Path:
 
 
 def _identity(run: Run, split: PreparedSplit) -> dict[str, Any]:
-    """What the scores depend on: the model, the images and their order."""
+    """The identity of the scores: the model, the images and their order."""
     images = hashlib.blake2b(np.ascontiguousarray(split.digests).tobytes(), digest_size=16)
     with run.model_file.open("rb") as stream:
         model = hashlib.file_digest(stream, "sha256").hexdigest()

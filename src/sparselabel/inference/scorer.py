@@ -1,4 +1,4 @@
-"""One way for images through a trained model: its weights, device and precision, and the scores of a split.
+"""``Scorer``: the one way to run images through a trained model, and the scores of a split.
 
 Validation in training, `evaluate`, `predict`, reviews and reports all score with a ``Scorer``, so a run says
 the same of an image wherever it is asked.
@@ -134,7 +134,7 @@ class Scorer:
         return self._compiled[name](inputs)
 
     def _logits_of_features(self, features: Tensor, token: Tensor | None = None) -> Tensor:
-        """What the head says of an engine's features, for its check."""
+        """The head's logits of an engine's features, to check the engine."""
         return full_precision(replace(self, engine=TORCH).head_output(features, token).logits)
 
     @property
@@ -174,7 +174,7 @@ class Scorer:
         maps: bool = False,
         report: Callable[[int], None] | None = None,
     ) -> Iterator[Scored]:
-        """Outputs for rows, in order; ``report`` is told the number of images after each batch."""
+        """Outputs for rows, in order; ``report`` gets the number of images after each batch."""
         for numbers, inputs, geometries in loader(in_order(rows, batch), 0):
             yield Scored(numbers, self(inputs[0], maps=maps), geometries[0])
             if report is not None:
@@ -246,7 +246,7 @@ def cells_of(output: Output) -> Tensor:
 def load_scorer(
     run: Run, device: torch.device | str | None = None, engine: str = AUTO, images: int = 1
 ) -> Scorer:
-    """The scorer of a finished run for so many images: on this device, or on the best one there is.
+    """The scorer of a finished run for this many images, on a given device or the best one.
 
     A run on stored features is scored by the engine that made these, if it is installed.
     """
@@ -276,7 +276,7 @@ def best_device(precision: str = "32-true") -> torch.device:
 
 
 def evaluation_view(config: TrainConfig) -> View:
-    """How images are seen in evaluation."""
+    """The view of images in evaluation."""
     return views_of(config.views)[1]
 
 

@@ -1,4 +1,4 @@
-"""Predictions as a file: CSV with a line per image, or JSON lines; complete or called .partial."""
+"""Write predictions as CSV or JSON lines; the file is called .partial until it is complete."""
 
 import csv
 import io
@@ -34,7 +34,7 @@ class _Line(TypedDict):
 
 
 class Output:
-    """Where predictions go, line by line; ``done`` are the images that an interrupted run had written."""
+    """The output file of predictions; ``done`` is the number of images from an interrupted run."""
 
     def __init__(
         self, out: str, classes: Sequence[str], about: dict[str, Any], *, all_scores: bool, resume: bool
@@ -204,7 +204,7 @@ def refuse_separators(classes: Sequence[str]) -> None:
 
 
 def _whole_lines(file: Path, header: bool) -> int:
-    """How many images are in a file; what was half written is cut off.
+    """The number of images in a file; an incomplete last line is cut off.
 
     A line is a record: names with a line break in them are quoted in CSV, so lines are not counted there.
     """

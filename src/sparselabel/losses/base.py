@@ -34,8 +34,8 @@ from sparselabel.errors import ConfigError, DataError
 from sparselabel.models.classifier import Output
 
 ENTRIES_AT_ONCE = 2**19
-"""Maximum number of labels (rows × classes) processed at once; a mask over a million rows would take
-gigabytes. ``topk_per_class`` takes about 200 bytes for each."""
+"""Maximum number of labels (rows × classes) processed at once: a mask over a million rows would take
+gigabytes, and ``topk_per_class`` takes about 200 bytes per label."""
 
 
 def rows_at_once(classes: int) -> int:
@@ -44,9 +44,9 @@ def rows_at_once(classes: int) -> int:
 
 
 class LabelRows:
-    """Labels (n, L) of which the known ones are kept, read as a tensor is: rows are written out when asked.
+    """Sparse labels (n, L) that are indexed like a dense tensor: ``labels[rows]`` is a dense (B, L).
 
-    ``labels[index]`` are the labels (B, L) of some rows, so that a step takes as long for any n.
+    Only the rows of a step become dense, so a step takes equally long for any n.
     """
 
     def __init__(self, labels: SparseLabels) -> None:
@@ -60,16 +60,16 @@ class LabelRows:
         return torch.from_numpy(self.labels[rows if isinstance(rows, slice) else rows.numpy()])
 
     def index_select(self, dim: int, rows: Tensor) -> Tensor:
-        """(B, L) The labels of some rows; ``dim`` is 0, as rows are."""
+        """(B, L) The labels of some rows, as ``Tensor.index_select`` with ``dim`` 0."""
         return self[rows]
 
 
 Observed = Tensor | LabelRows
-"""(n, L) Labels: a tensor, or compressed rows that are read like one."""
+"""Labels (n, L): a tensor, or sparse labels that are indexed like one."""
 
 
 def observed_rows(labels: LabelMatrix, rows: Indices | None = None) -> Observed:
-    """The labels, or those of some rows, as a method reads them."""
+    """The labels, or those of some rows, in the form that a ``Layout`` takes."""
     some = labels if rows is None else take_rows(labels, rows)
     return LabelRows(some) if isinstance(some, SparseLabels) else torch.from_numpy(some)
 
@@ -116,7 +116,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a part is told once, before training.
+    """The data that every part gets once, before training.
 
     ``rows`` (n,) are the rows of this process, sorted, and ``observed`` (n, L) their labels. ``total`` is the
     number of rows in all ``processes``. ``folder`` is for memories too large for RAM (None: RAM only), and
@@ -165,7 +165,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far training is: ``epoch`` of ``epochs``, from 0. The first ``head_epochs`` train only the head.
+    """The progress of training: ``epoch`` of ``epochs``, from 0; the first ``head_epochs`` train the head.
 
     ``lr`` is a tensor (R,) where R runs are trained side by side.
     """
@@ -183,7 +183,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Step:
-    """All that a method may see of one training step: B images, L classes, an output and geometry per view.
+    """One training step as a method sees it: B images, L classes, an output and a geometry per view.
 
     ``rows`` (B,) are the images' rows in the training set. They are the keys of every memory, and each is
     visited once per epoch; -1 is padding, which is ignored. ``observed`` (B, L) holds POSITIVE, NEGATIVE or
@@ -296,8 +296,8 @@ class EntryLosses(NamedTuple):
     counted: Tensor
 
 
-def _entries(label_loss: "LabelLoss", step: "Step") -> EntryLosses:
-    """What a label loss returns; another thing than entry losses would be broadcast, or fail elsewhere."""
+def _checked_entry_losses(label_loss: "LabelLoss", step: "Step") -> EntryLosses:
+    """The entry losses of a step. A wrong type or shape raises here; it would broadcast or fail elsewhere."""
     entries = label_loss(step)
     shape = step.outputs[0].logits.shape
     if not isinstance(entries, EntryLosses):
@@ -363,16 +363,16 @@ class LossPart(nn.Module):
         return None
 
     def logged_state(self, rows: Tensor) -> dict[str, Tensor]:
-        """What is remembered about some rows (B,), by name, for figures."""
+        """Stored values of some rows (B,), by name, for figures."""
         return {}
 
 
 class TargetRule(LossPart):
-    """Which target and weight every entry of a step gets: ``rule(step)`` returns ``Targets``."""
+    """The target and weight of every label of a step: ``rule(step)`` returns ``Targets``."""
 
 
 class LabelLoss(LossPart):
-    """What the labels of a step cost, entry by entry: ``label_loss(step)`` returns ``EntryLosses``."""
+    """The loss of every label of a step: ``label_loss(step)`` returns ``EntryLosses``."""
 
 
 class TargetLoss(LabelLoss):
@@ -386,14 +386,13 @@ class TargetLoss(LabelLoss):
         self.entry_loss = entry_loss
 
     def forward(self, step: Step) -> EntryLosses:
-        """The entry losses of the step's first view."""
         target, weight = self.rule(step)
         logits = at_least_float32(step.outputs[0].logits)
         return EntryLosses(self.entry_loss(logits, target, step.observed) * weight, weight != 0)
 
 
 Scan = Callable[[Tensor | None], Iterable[Step]]
-"""Rows (n,) of this process, or None for all -> steps that show each of them once, in any batches."""
+"""Rows (n,) of this process, or None for all -> steps that hold each of these rows once, in any batches."""
 
 
 def not_begun(progress: Progress) -> ConfigError:
@@ -413,7 +412,7 @@ def batch_mean(losses: Tensor, valid: Tensor, counted: Tensor | None = None) -> 
 
 
 def batch_sum(losses: Tensor, valid: Tensor, counted: Tensor) -> Tensor:
-    """Sum over the entries, over all processes: what the authors of asl, csl, hill and splc use."""
+    """Sum over the entries, over all processes, as the authors of asl, csl, hill and splc do."""
     return all_reduce_sum(losses.sum((-2, -1)))
 
 
@@ -525,9 +524,8 @@ class ComposedLoss(nn.Module):
             part.begin_epoch(progress)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
-        """The losses of a step by name."""
         valid = step.valid
-        losses, counted = _entries(self.label_loss, step)
+        losses, counted = _checked_entry_losses(self.label_loss, step)
         named = {"labels": self.reduction(losses * valid[..., None], valid, counted)}
         for name, term in self.terms.items():
             named[name] = term(step)
@@ -540,12 +538,12 @@ class ComposedLoss(nn.Module):
             part.update(step)
 
     def prefetch(self, rows: Tensor) -> None:
-        """Tell the parts that want to know which rows come soon."""
+        """Tell the parts that prefetch which rows come soon."""
         for part in self._prefetching:
             part.prefetch(rows)
 
     def scan(self, steps: Scan) -> None:
-        """Show the training set to the parts that asked for it; ``steps`` starts a pass over rows."""
+        """Let the parts that need it scan the training set; ``steps`` starts a pass over rows."""
         for part in self.parts():
             if part.needs.scan:
                 part.scan(steps)
@@ -564,7 +562,7 @@ class ComposedLoss(nn.Module):
         return next((e for part in self.parts() if (e := part.estimates()) is not None), None)
 
     def logged_state(self, rows: Tensor) -> dict[str, Tensor]:
-        """What all parts remember about some rows, by name."""
+        """Stored values of all parts for some rows, by name."""
         return {name: value for part in self.parts() for name, value in part.logged_state(rows).items()}
 
 

@@ -1,4 +1,4 @@
-"""Methods that are a plain target rule with cross-entropy, and the oracles they are measured against.
+"""Baselines: a plain target rule with cross-entropy; and oracles that see all labels.
 
 Cole et al. 2021, Multi-Label Learning from Single Positive Labels.
 """

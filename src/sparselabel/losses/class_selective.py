@@ -1,4 +1,4 @@
-"""Class-aware selective loss: which unknown labels are taken for negative, and how much each kind counts.
+"""Class-aware selective loss: it chooses which unknown labels count as negative, and weighs each kind.
 
 CSL = Ben-Baruch et al., Multi-label Classification with Partial Annotations using Class-aware Selective Loss
 (2022); PatchML, which trains with it (its eq. 1).

@@ -1,4 +1,4 @@
-"""Consistency with what the model said of an image before (Verelst 2023 §3.4 and §3.5).
+"""Consistency with the model's earlier scores of an image (Verelst 2023 §3.4 and §3.5).
 
 Verelst et al. 2023, Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
 Annotations. The paper writes norms; here they are means over the entries, so that γ = .1 and 1 have the scale

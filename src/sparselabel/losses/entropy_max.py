@@ -1,4 +1,4 @@
-"""Entropy maximization and asymmetric pseudo-labeling: the unknown label stays unknown.
+"""Entropy maximization and asymmetric pseudo-labeling: unknown labels stay unknown.
 
 Zhou et al., Acknowledging the Unknown for Multi-label Learning with Single Positive Labels (2022).
 """
@@ -67,7 +67,7 @@ class SoftLabels(LossPart):
         self.rows = make_row_store("soft-labels", layout, classes, start)
 
     def begin_epoch(self, progress: Progress) -> None:
-        """Note how many rows shall get a soft label in this epoch."""
+        """Determine how many rows get a soft label in this epoch."""
         rounds = progress.epochs - self.warm_up
         if progress.epoch == 0 and rounds < 1:  # later a head that stopped early may have shortened the run
             raise ConfigError(
@@ -84,7 +84,7 @@ class SoftLabels(LossPart):
             self.num_to_select = self.unknown * share.numerator // share.denominator
 
     def scan(self, steps: Scan) -> None:
-        """Label the lowest scores of this epoch; before ``warm_up`` nobody looks."""
+        """Give soft labels to the lowest scores of this epoch; before ``warm_up`` there is no scan."""
         if self._asked == self._scanned:
             return
         for step in steps(None):
@@ -111,11 +111,9 @@ class SoftLabels(LossPart):
         return ~kept.signbit() & (step.observed == UNKNOWN), kept
 
     def prefetch(self, rows: Tensor) -> None:
-        """Fetch the rows if they are in a file."""
         self.rows.prefetch(self.layout.local_index(rows))
 
     def row_stores(self) -> Mapping[str, Memory]:
-        """Scores and soft labels."""
         return {"soft": self.rows}
 
     def _chunks(self) -> Iterator[Tensor]:
@@ -131,7 +129,7 @@ class SoftLabels(LossPart):
 
 
 class EntropyMaximization(LabelLoss):
-    """An unknown label costs −α times the entropy of its score: the model shall not be sure.
+    """An unknown label costs −α times the entropy of its score, which keeps the model unsure about it.
 
     With soft labels, entries that have one cost β (``soft_weight``) times the cross-entropy with it instead.
     The cross-entropy of a score with itself is its entropy: so the target of an unknown label is its own
@@ -149,7 +147,6 @@ class EntropyMaximization(LabelLoss):
         self.soft_weight = not_negative("soft_weight", soft_weight)
 
     def forward(self, step: Step) -> EntryLosses:
-        """The entry losses of the step's first view."""
         unknown = step.observed == UNKNOWN
         logits = at_least_float32(step.outputs[0].logits)
         target = torch.where(unknown, torch.sigmoid(logits), positive_targets(step.observed, step))

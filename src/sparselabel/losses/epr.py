@@ -1,4 +1,4 @@
-"""Expected positive regularization: the batch's number of predicted positives is pulled to K.
+"""Expected positive regularization: pull the batch's number of predicted positives to K.
 
 Cole et al. 2021, Multi-Label Learning from Single Positive Labels, §5.3.
 """
@@ -41,7 +41,6 @@ class CountPenalty(LossPart):
         self.weight = not_negative("count_weight", weight)
 
     def prepare(self, layout: Layout) -> None:
-        """Refuse more classes in an image than there are."""
         refuse_too_many(self.expected, layout.observed.shape[1], layout.total)
 
     def forward(self, step: Step) -> Tensor:

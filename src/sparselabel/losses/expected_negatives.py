@@ -1,4 +1,4 @@
-"""Expected negatives: of every class, the images that most likely show it are left out (Verelst 2023 §3.3).
+"""Expected negatives: for every class, leave out the images that most likely show it (Verelst 2023 §3.3).
 
 Verelst et al. 2023, Spatial Consistency Loss for Training Multi-Label Classifiers from Single-Label
 Annotations.
@@ -85,7 +85,6 @@ class ExpectedLabels(LossPart):
         self._of_runs = parts
 
     def prepare(self, layout: Layout) -> None:
-        """Count the observed labels of every class."""
         self.layout = layout
         observed, negatives = (all_reduce_sum(layout.counts(label)) for label in (POSITIVE, NEGATIVE))
         refuse_too_many(self.expected, layout.observed.shape[1], layout.total)
@@ -96,7 +95,6 @@ class ExpectedLabels(LossPart):
         self._set_threshold(no_rows(len(positives)))
 
     def begin_epoch(self, progress: Progress) -> None:
-        """Select the expected positives of this epoch."""
         self._current_epoch = progress.epoch
         if self._of_runs:
             for part in self._of_runs:
@@ -116,7 +114,7 @@ class ExpectedLabels(LossPart):
             raise not_begun(step.progress)
         # On the CPU, where rows, scores and thresholds are: only the mask goes to the model's device.
         threshold = Threshold(self.threshold_score.cpu(), self.threshold_row.cpu())
-        selected = threshold.selects(self._likely(self.scores(step.rows), step.rows), step.rows.cpu())
+        selected = threshold.selects(self._ranking_scores(self.scores(step.rows), step.rows), step.rows.cpu())
         return selected.to(step.observed.device) & (step.observed == UNKNOWN)
 
     def _set_threshold(self, threshold: Threshold) -> None:
@@ -127,11 +125,11 @@ class ExpectedLabels(LossPart):
         observed, rows = self.layout.observed, self.layout.rows
         for local_index in self.scores.rows.chunks(rows_at_once(observed.shape[1])):
             own = rows[local_index]
-            scores = self._likely(self.scores.rows.read(local_index), own)
+            scores = self._ranking_scores(self.scores.rows.read(local_index), own)
             yield Chunk(own, scores, observed[local_index] == UNKNOWN)
 
-    def _likely(self, scores: Tensor, rows: Tensor) -> Tensor:
-        """Running scores (..., L) of some rows, with the odds that another model's scores add to them."""
+    def _ranking_scores(self, scores: Tensor, rows: Tensor) -> Tensor:
+        """(..., L) What rows are ranked by: running scores, combined with another model's scores if given."""
         if self.prior is None:
             return scores
         odds: Tensor = self.prior(rows).exp()
@@ -150,7 +148,6 @@ class ExpectedNegative(TargetRule):
         self.expected = expected
 
     def forward(self, step: Step) -> Targets:
-        """Weight 0 where a positive is expected, else 1."""
         value = positive_targets(step.observed, step)
         return Targets(value, (~self.expected(step)).to(value.dtype))
 
@@ -165,7 +162,6 @@ class ExpectedPositive(TargetRule):
         self.expected = expected
 
     def forward(self, step: Step) -> Targets:
-        """Target 1 where positive or expected to be."""
         value = positive_targets(step.observed, step).masked_fill(self.expected(step), 1)
         return Targets(value, torch.ones_like(value))
 

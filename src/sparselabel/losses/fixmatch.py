@@ -1,4 +1,4 @@
-"""FixMatch for many labels: what the model is sure of in one view is the target of another, harder one.
+"""FixMatch for multi-label images: confident predictions on a weak view are targets for a strong view.
 
 Sohn et al., FixMatch: Simplifying Semi-Supervised Learning with Consistency and Confidence (2020). PatchML
 compares with a form for many labels and prints neither thresholds nor weights.

@@ -1,4 +1,4 @@
-"""Focal, asymmetric and Hill loss: entry losses that weigh easy entries down, and the methods of their names.
+"""Focal, asymmetric and Hill loss: entry losses that down-weight easy entries, and methods of these names.
 
 Lin et al. 2017, Focal Loss for Dense Object Detection. Ridnik et al. 2021, Asymmetric Loss For Multi-Label
 Classification. Zhang et al. 2021, Simple and Robust Loss Design for Multi-Label Learning with Missing Labels.

@@ -1,4 +1,4 @@
-"""The generalized robust loss: the unknown label between positive and negative, by the model's own score.
+"""Generalized robust loss: an unknown label lies between positive and negative, by the model's own score.
 
 Chen et al., Boosting Single Positive Multi-label Classification with Generalized Robust Loss (2024).
 """
@@ -6,6 +6,7 @@ Chen et al., Boosting Single Positive Multi-label Classification with Generalize
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from sparselabel.data.labels import UNKNOWN
@@ -69,7 +70,6 @@ class GeneralizedRobust(LabelLoss):
         self._current_epoch: int | None = None
 
     def begin_epoch(self, progress: Progress) -> None:
-        """Move w, b, m and s."""
         self._current_epoch = progress.epoch
         epochs = max(progress.epochs - progress.head_epochs, 1)
         done = progress.epoch - progress.head_epochs
@@ -78,21 +78,26 @@ class GeneralizedRobust(LabelLoss):
         self.at = slope.at(before), offset.at(before), center.at(after), width.at(after)
 
     def forward(self, step: Step) -> EntryLosses:
-        """The entry losses of the step's first view."""
         if step.progress.epoch != self._current_epoch:  # w, b, m and s would silently stay where they were
             raise not_begun(step.progress)
         logits, observed = at_least_float32(step.outputs[0].logits), step.observed
         slope, offset, center, width = self.at
-        scores = torch.sigmoid(logits).detach()
-        belief = torch.sigmoid(slope * scores + offset)
-        weight = torch.exp(-((scores - center) ** 2) / (2 * width**2))
-        # (1 − f^q)/q from log f, exact also where f^q is near 1.
-        positive = -torch.expm1(self.positive_power * F.logsigmoid(logits)) / self.positive_power
-        negative = -torch.expm1(self.negative_power * F.logsigmoid(-logits)) / self.negative_power
-        unknown = weight * (belief * positive + (1 - belief) * negative)
+        scores = torch.sigmoid(logits.detach())
+        belief = (slope * scores).add_(offset).sigmoid_()
+        weight = scores.sub_(center).square_().mul_(-0.5 / width**2).exp_()
+        positive = _robust(logits, self.positive_power)
+        negative = _robust(-logits, self.negative_power)
+        unknown = weight * torch.lerp(negative, positive, belief)
         known = cross_entropy(logits, positive_targets(observed, step), observed)
         losses = torch.where(observed == UNKNOWN, unknown, known)
         return EntryLosses(losses, torch.ones_like(observed, dtype=torch.bool))
+
+
+def _robust(logits: Tensor, power: float) -> Tensor:
+    """(1 − f^q)/q of f = σ(logit), from log f: exact also where f^q is near 1."""
+    if power == 1:
+        return torch.sigmoid(-logits)
+    return torch.expm1(power * F.logsigmoid(logits)) * (-1 / power)
 
 
 @register(

@@ -1,4 +1,4 @@
-"""Heat maps: for every image and class, where in the image the model has seen the class (Verelst 2023 §3.5).
+"""Heat maps: where in each image the model has seen each class (Verelst 2023 §3.5).
 
     heat maps of an image  ── crop_maps of the view's geometry ──▶ the cells' targets     (before the step)
     heat maps of an image  ◀── uncrop_maps of the same geometry ── the cells' scores       (after the step)
@@ -46,7 +46,7 @@ WAYS_OUT = (
 class Current:
     """The heat maps of a step's rows (B, H, W, D) in 0..255, and their classes (B, D), if not all.
 
-    ``scores`` (B, L, h, w) are those of the step's cells, if somebody has computed them already.
+    ``scores`` (B, L, h, w) are those of the step's cells, if they have been computed already.
     """
 
     step: Step
@@ -121,11 +121,11 @@ class HeatMaps(LossPart):
                 self.maps.read(torch.tensor([0]))  # the maps are filled now, before the scores go on
 
     def forward(self, step: Step, scores: Tensor | None = None) -> Tensor:
-        """(B, L, h, w) What the maps of the epoch before show in the first view, as scores for its cells.
+        """(B, L, h, w) The maps of earlier epochs, cropped to the first view, as target scores of its cells.
 
-        ``scores`` (B, L, h, w), what the cells say now, need not be computed again then.
+        ``scores`` (B, L, h, w), the current scores of the cells, saves computing them again in ``update``.
         """
-        current = self._of(step)
+        current = self._current_maps(step)
         current.scores = None if scores is None else scores.detach()
         grid = _cells(step).shape[2:]
         seen = step.geometries[0].crop_maps(current.maps.permute(0, 3, 1, 2), (grid[0], grid[1]), FULL)
@@ -135,7 +135,6 @@ class HeatMaps(LossPart):
         return whole.scatter_(1, current.classes[:, :, None, None].expand_as(seen), seen)
 
     def prefetch(self, rows: Tensor) -> None:
-        """Fetch the rows if they are in a file."""
         if self.size is not None and self.chosen:
             local_index = self.layout.local_index(rows)
             self.maps.prefetch(local_index)
@@ -143,16 +142,16 @@ class HeatMaps(LossPart):
                 self.classes.prefetch(local_index)
 
     def update(self, step: Step) -> None:
-        """Move what the crop showed of every row's maps towards what the model said."""
+        """Move the visible cells of every row's maps towards the model's scores."""
         if not self.chosen and not step.progress.warmed_up:
             return
-        current, self._current = self._of(step), None
+        current, self._current = self._current_maps(step), None
         scores = torch.sigmoid(_cells(step).detach()) if current.scores is None else current.scores
         if self.layout.has_negatives:
             scores = scores.masked_fill((step.observed == NEGATIVE)[:, :, None, None], 0)
         if current.classes is not None:
-            places = current.classes[:, :, None, None].expand(-1, -1, *scores.shape[2:])
-            scores = scores.gather(1, places)
+            index = current.classes[:, :, None, None].expand(-1, -1, *scores.shape[2:])
+            scores = scores.gather(1, index)
         size = current.maps.shape[1:3]
         uncropped, visible = step.geometries[0].uncrop_maps(scores, (size[0], size[1]), FULL)
         moved = (1 - self.momentum) * visible[..., None].to(uncropped.dtype)
@@ -168,7 +167,6 @@ class HeatMaps(LossPart):
         self.maps.write(local_index, rounded)
 
     def row_stores(self) -> Mapping[str, Memory]:
-        """The maps and, where not all classes have one, the classes they are of."""
         if self.size is None or not self.chosen:
             return {}
         return {"maps": self.maps} | ({"classes": self.classes} if self.top is not None else {})
@@ -183,11 +181,11 @@ class HeatMaps(LossPart):
             return {"heat_maps": maps}
         whole = maps.new_zeros(len(rows), self.layout.observed.shape[1], *maps.shape[2:])
         classes = self.classes.read(local_index)
-        places = classes.long()[:, :, None, None].expand_as(maps)
-        return {"heat_maps": whole.scatter_(1, places, maps), "heat_map_classes": classes}
+        index = classes.long()[:, :, None, None].expand_as(maps)
+        return {"heat_maps": whole.scatter_(1, index, maps), "heat_map_classes": classes}
 
-    def _of(self, step: Step) -> Current:
-        """The maps of the step's rows, read once for all who ask during the step."""
+    def _current_maps(self, step: Step) -> Current:
+        """The maps of the step's rows, read once per step."""
         if self._current is None or self._current.step is not step:
             if not self.chosen:
                 raise not_begun(step.progress)

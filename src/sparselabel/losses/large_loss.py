@@ -72,7 +72,6 @@ class LargeLoss(TargetRule):
         self.growing = growing
 
     def forward(self, step: Step) -> Targets:
-        """Targets with the large losses dropped or turned."""
         return self.targets(step, step.observed)
 
     def targets(self, step: Step, labels: Tensor) -> Targets:
@@ -107,7 +106,6 @@ class LargeLossForGood(LargeLoss):
         self._turned: tuple[Step, Tensor] | None = None
 
     def prepare(self, layout: Layout) -> None:
-        """Make room for a bit per entry; none is set."""
         self.layout = layout
         self.classes = layout.observed.shape[1]
         width = -(-self.classes // 8)
@@ -118,7 +116,6 @@ class LargeLossForGood(LargeLoss):
         self.rows = make_row_store("corrected-labels", layout, width, start, dtype=torch.uint8)
 
     def stack(self, parts: Sequence["LargeLossForGood"]) -> None:
-        """Read and write the corrections of the runs."""
         self.rows = stack_row_stores([part.rows for part in parts])
 
     def corrected(self, rows: Tensor) -> Tensor:
@@ -127,7 +124,6 @@ class LargeLossForGood(LargeLoss):
         return torch.from_numpy(np.unpackbits(packed, axis=-1, count=self.classes)).bool()
 
     def prefetch(self, rows: Tensor) -> None:
-        """Fetch the rows if they are in a file."""
         self.rows.prefetch(self.layout.local_index(rows))
 
     def forward(self, step: Step) -> Targets:
@@ -138,7 +134,6 @@ class LargeLossForGood(LargeLoss):
         return targets
 
     def update(self, step: Step) -> None:
-        """Remember what counted as positive though nobody has said so."""
         if step.progress.epoch == 0:
             return
         if self._turned is None or self._turned[0] is not step:
@@ -150,11 +145,9 @@ class LargeLossForGood(LargeLoss):
         self.rows.write(self.layout.local_index(rows[real]), packed)
 
     def row_stores(self) -> Mapping[str, Memory]:
-        """The bits."""
         return {"corrected": self.rows}
 
     def logged_state(self, rows: Tensor) -> dict[str, Tensor]:
-        """The corrected labels of some rows."""
         return {"corrected_labels": self.corrected(rows)}
 
 

@@ -1,4 +1,4 @@
-"""PatchCluster: pseudo labels for images that nobody has labeled (PatchML §3.3, eq. 4–5).
+"""PatchCluster: pseudo-labels for images without labels (PatchML §3.3, eq. 4–5).
 
 The prototype of a class is the mean feature of its labeled cells. An image without any label
 is taken to show the class if one of its cells is near the prototype, and not to show it if all are far; the
@@ -95,7 +95,6 @@ class ClusterLabels(LossPart):
         self.rows = make_row_store("pseudo-labels", layout, classes, start, dtype=torch.int8)
 
     def begin_epoch(self, progress: Progress) -> None:
-        """Note whether this epoch has pseudo labels."""
         if progress.warmed_up:
             self._asked = progress.epoch
 
@@ -121,8 +120,8 @@ class ClusterLabels(LossPart):
             features = self._features(step)
             if sums is None:
                 sums = torch.zeros(classes, features.shape[1], dtype=torch.float64)
-            which, found = self._observed_features(step, features)
-            sums.index_add_(0, which.cpu(), found.double().cpu())
+            which, observed = self._observed_features(step, features)
+            sums.index_add_(0, which.cpu(), observed.double().cpu())
             counts.index_add_(0, which.cpu(), torch.ones(len(which), dtype=torch.float64))
         # A process without a labeled image does not know the width.
         widths = all_gather(torch.tensor([0 if sums is None else sums.shape[1]]))
@@ -173,19 +172,16 @@ class ClusterLabels(LossPart):
             )
         if not step.progress.warmed_up:
             return torch.full_like(step.observed, UNKNOWN)
-        kept = self.rows.read(self.layout.local_index(step.rows)).to(step.observed.device)
-        return kept.masked_fill(has_labels(step.observed)[:, None], UNKNOWN)
+        stored = self.rows.read(self.layout.local_index(step.rows)).to(step.observed.device)
+        return stored.masked_fill(has_labels(step.observed)[:, None], UNKNOWN)
 
     def prefetch(self, rows: Tensor) -> None:
-        """Fetch the rows if they are in a file."""
         self.rows.prefetch(self.layout.local_index(rows))
 
     def row_stores(self) -> Mapping[str, Memory]:
-        """The labels."""
         return {"labels": self.rows}
 
     def logged_state(self, rows: Tensor) -> dict[str, Tensor]:
-        """The pseudo labels of some rows."""
         return {"pseudo_labels": self.rows.read(self.layout.local_index(rows))}
 
 

@@ -155,7 +155,7 @@ class PatchLoss(LossPart):
 
 
 def _unlikely(logits: Tensor, labels: Tensor, unknown: Tensor) -> Tensor:
-    """Of the unknown cells those of classes with a positive one, but for those with the highest logits."""
+    """Unknown cells of classes with a positive cell, except those with the highest logits."""
     located = (labels == POSITIVE).flatten(2).any(dim=2)[:, :, None]
     cells = logits.flatten(2)
     unknown = unknown.flatten(2)

@@ -1,4 +1,4 @@
-"""Pseudo labels by a threshold: an unknown label whose score is high enough counts as positive.
+"""Pseudo-labels by a threshold: an unknown label with a high enough score counts as positive.
 
 pseudo takes running scores (Verelst et al. 2023, supplement, table B.1); splc the score of the step itself
 (Zhang et al. 2021, Simple and Robust Loss Design for Multi-Label Learning with Missing Labels).
@@ -38,7 +38,6 @@ class ConfidentPositive(TargetRule):
         self.threshold = checked_share("threshold", threshold)
 
     def forward(self, step: Step) -> Targets:
-        """Target 1 where positive or confidently so."""
         value = positive_targets(step.observed, step)
         scores = self.scores(step.rows).to(value.device)
         confident = (step.observed == UNKNOWN) & (scores > self.threshold)
@@ -60,7 +59,6 @@ class ConfidentNow(TargetRule):
         self.first = first
 
     def forward(self, step: Step) -> Targets:
-        """Target 1 where positive or confidently so."""
         value = positive_targets(step.observed, step)
         if step.progress.epoch >= self.first:
             scores = torch.sigmoid(at_least_float32(step.outputs[0].logits.detach()))

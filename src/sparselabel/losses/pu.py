@@ -1,4 +1,4 @@
-"""Positive-unlabeled learning: an unknown label is absent, or present and not observed.
+"""Positive-unlabeled learning: an unknown label is absent, or present but not annotated.
 
 Ours: the likelihood of the annotations. If an annotator labels a class that is there with the chance c, a
 label is observed with the chance c·f and unknown with 1 − c·f, where f is the model's score. c follows from
@@ -82,7 +82,6 @@ class AnnotationLikelihood(LabelLoss):
         self.register_buffer("margin", margin.float(), persistent=False)
 
     def forward(self, step: Step) -> EntryLosses:
-        """The entry losses of the step's first view."""
         logits, observed = at_least_float32(step.outputs[0].logits), step.observed
         share, margin = self.observed_share.to(logits), self.margin.to(logits)
         absent = F.softplus(logits)  # −log(1 − f)

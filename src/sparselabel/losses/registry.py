@@ -1,4 +1,4 @@
-"""Methods by name, their settings, and what combines: METHOD[+ENTRY_LOSS][+UNLABELED][+CONSISTENCY].
+"""Methods by name, their settings, and how names combine: METHOD[+ENTRY_LOSS][+UNLABELED][+CONSISTENCY].
 
 A method is a function that makes a ``ComposedLoss``, registered under its name where it is written:
 
@@ -47,7 +47,7 @@ BOOST = ("boostlu", "boost")  # what somebody may take for a part of a method's 
 
 @dataclass(frozen=True)
 class Method:
-    """What is known of a method, or of a term that is added to one, before it is made.
+    """The description of a method, or of a term added to one, known without making it.
 
     ``needs`` is a function of its settings where it depends on them; that of a term is given the needs of the
     method too. ``keeps_entry_loss`` and ``keeps_past`` say why its entry loss cannot be exchanged and why
@@ -69,7 +69,7 @@ class Method:
     like: Callable[..., Any] | None = None
 
     def needs_with(self, settings: Settings, base: Needs | None = None) -> Needs:
-        """What it needs with these settings, added to a method that needs ``base``."""
+        """Its needs with these settings, combined with the needs ``base`` of the method it is added to."""
         if isinstance(self.needs, Needs):
             return self.needs
         values = {key: p.default for key, p in inspect.signature(self.make).parameters.items()}
@@ -85,7 +85,7 @@ CONSISTENCY: dict[str, Method] = {}
 def register(
     name: str, kind: Literal["method", "entry loss", "unlabeled", "consistency"] = "method", **known: Any
 ) -> Callable[[Factory], Factory]:
-    """Register what makes a method, or a term that is added to one, under a name.
+    """Decorator: register a function that makes a method, or a term that is added to one, under a name.
 
     ``make`` returns a label loss, or a ``ComposedLoss`` where there are further terms. Its parameters are the
     method's settings, typed and with defaults. ``known`` are the fields of ``Method``; a method that is not a
@@ -120,7 +120,7 @@ def register(
 
 
 def setting_docs(make: Callable[..., Any]) -> dict[str, str]:
-    """What the docstring of a registered function says of each setting, or that of the one it is like."""
+    """The documentation of each setting, from the docstring of the function or of the method it is like."""
     tables = (METHODS, ENTRY_LOSSES, UNLABELED, CONSISTENCY)
     like = next((known.like for table in tables for known in table.values() if known.make is make), None)
     body = (inspect.getdoc(make) or "").partition("----------\n")[2]
@@ -170,9 +170,9 @@ def parse(name: str) -> Combination:
     base, added = name, []
     for table in (CONSISTENCY, UNLABELED, ENTRY_LOSSES):
         rest, _, last = base.rpartition("+")
-        found = bool(rest) and last in table
-        added.append(last if found else None)
-        base = rest if found else base
+        matched = bool(rest) and last in table
+        added.append(last if matched else None)
+        base = rest if matched else base
     if base not in METHODS:
         raise _no_method(name)
     consistency, unlabeled, entry_loss = added
@@ -204,8 +204,8 @@ def _no_method(name: str) -> ConfigError:
     methods = command("methods")
     if name.lower() == "auto":
         return ConfigError(
-            "auto is chosen by `train` and is not a method: it is soft on stored features, pu+scl when "
-            "fine-tuning a head with cell logits, else pu",
+            "auto is what `train` chooses, and no method: soft on stored features, pu+scl where a network with "
+            "cell logits is fine-tuned, else pu",
             "name one of these",
             what="method",
             value=name,
@@ -319,7 +319,7 @@ def typed_settings(name: str, settings: Settings) -> dict[str, Any]:
 
 
 def needs_of(name: str, settings: Settings | None = None) -> Needs:
-    """What a method needs with these settings, without making it."""
+    """The needs of a method with these settings, without making it."""
     needs = Needs()
     for method, own in _own_settings(name, settings or {}):
         needs = needs | method.needs_with(own, needs)

@@ -1,4 +1,4 @@
-"""ROLE's label estimates: a belief about every label of every training image, learned beside the classifier.
+"""ROLE: an estimate of every label of every training image, learned together with the classifier.
 
 Cole et al., "Multi-Label Learning from Single Positive Labels" (2021), §5.4 and §6.1. The beliefs are
 ỹ = σ(φ) with one logit φ per image and class, moved by an Adam of their own, in which old momentum moves an
@@ -49,6 +49,7 @@ BETAS = torch.tensor([BETA_1, BETA_2], dtype=torch.float64)
 RATIOS = torch.tensor([[[BETA_1]], [[1.0]]], dtype=torch.float64) / math.sqrt(BETA_2)
 FACTORS = RATIOS ** torch.arange(1, LONGEST + 1)  # (2, 1, j) of r and e, j steps after a touch
 CLIP = 1e-5
+RATE_FACTOR = 10.0  # learning rate of the estimates, as a multiple of the classifier's
 BLOCK = 1024  # rows that share one random generator
 CHUNK_NUMBERS = 2**21  # what a replay over all rows holds at once
 
@@ -157,11 +158,9 @@ class Clock(Memory):
         return windows[:, runs, touched + 1].mul_(FACTORS[:, None, :, :steps])
 
     def state(self) -> dict[str, Tensor]:
-        """The touches and the table."""
         return {"touched": self.touched, "table": self._table[:, : self.step + 1].clone()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Come back to ``state``."""
         if state["touched"].shape != self.touched.shape:
             held = f"{len(state['touched']):,} rows, and this process has {len(self.touched):,}"
             raise RunError(f"the checkpoint has estimates of {held}: resume with the same data")
@@ -188,18 +187,16 @@ class LabelEstimates(LossPart):
 
     ``expected`` is the number of positives per image, the paper's k, and ``weight`` its λ. The observed
     positives' term has ``positive_weight``: 1 as in the authors' code, L as in the paper's equation. φ's
-    learning rate is ``rate_factor`` times the classifier's.
+    learning rate is ``RATE_FACTOR`` times the classifier's.
     """
 
     needs = Needs(lr=True)
     dtype = torch.float32
     side_by_side = True
 
-    def __init__(
-        self, expected: float, *, weight: float = 1.0, positive_weight: float = 1.0, rate_factor: float = 10.0
-    ) -> None:
+    def __init__(self, expected: float, *, weight: float = 1.0, positive_weight: float = 1.0) -> None:
         super().__init__()
-        self.expected, self.rate_factor = expected, rate_factor
+        self.expected = expected
         self.weight = not_negative("count_weight", weight)
         self.positive_weight = not_negative("positive_weight", positive_weight)
         self._current: Current | None = None
@@ -221,17 +218,15 @@ class LabelEstimates(LossPart):
         self.lines = make_row_store("label-estimates", layout, width, initial, dtype=self.dtype)
 
     def stack(self, parts: "Sequence[LabelEstimates]") -> None:
-        """Read and move the estimates of the runs."""
         self.lines = stack_row_stores([part.lines for part in parts])
         self.clock = Clock.stack([part.clock for part in parts])
 
     def row_stores(self) -> dict[str, Memory]:
-        """φ and its moments, and their clock."""
         return {"lines": self.lines, "clock": self.clock}
 
     @torch.no_grad()
     def current(self, step: Step) -> Current:
-        """The estimates of the step's rows, looked up once for all who ask during the step."""
+        """The estimates of the step's rows, looked up once per step."""
         if self._current is None or self._current.step is not step:
             kept, local_index, lines, logits = self._look_up(step.rows)
             logits = logits.to(step.outputs[0].logits.device)
@@ -245,7 +240,7 @@ class LabelEstimates(LossPart):
     def update(self, step: Step) -> None:
         """One step of Adam with the closed form of the gradient; rows of other batches follow later."""
         current, self._current = self.current(step), None
-        rate = self.rate_factor * step.progress.lr
+        rate = RATE_FACTOR * step.progress.lr
         first, second = self.clock.tick(rate)
         kept, lines = current.kept, current.lines
         logits, mean, square = lines.unbind(-2)
@@ -325,7 +320,6 @@ class RoleTargets(TargetRule):
         self.beliefs = beliefs
 
     def forward(self, step: Step) -> Targets:
-        """The step's targets and weights."""
         extra = self.beliefs.positive_weight * (step.observed == POSITIVE)
         whole = 1 + extra
         value = (self.beliefs.current(step).beliefs + extra) / whole

@@ -1,4 +1,4 @@
-"""What methods remember about every image from epoch to epoch."""
+"""Running scores: a moving average of the scores of every training image."""
 
 from collections.abc import Mapping, Sequence
 
@@ -30,7 +30,6 @@ class RunningScores(LossPart):
         self.momentum = checked_momentum(momentum)
 
     def prepare(self, layout: Layout) -> None:
-        """Make room for every row's scores."""
         self.layout = layout
 
         def start(local_index: Tensor) -> Tensor:
@@ -42,7 +41,6 @@ class RunningScores(LossPart):
         )
 
     def stack(self, parts: Sequence["RunningScores"]) -> None:
-        """Read and write the scores of the runs."""
         self.rows = stack_row_stores([part.rows for part in parts])
 
     def forward(self, rows: Tensor) -> Tensor:
@@ -50,11 +48,10 @@ class RunningScores(LossPart):
         return self.rows.read(self.layout.local_index(rows)).to(torch.float32)
 
     def prefetch(self, rows: Tensor) -> None:
-        """Fetch the rows if they are in a file."""
         self.rows.prefetch(self.layout.local_index(rows))
 
     def update(self, step: Step) -> None:
-        """Move the scores of the step's rows towards what the model said."""
+        """Move the running scores of the step's rows towards the model's scores."""
         rows = step.rows.cpu()
         real = slice(None) if bool((rows >= 0).all()) else rows >= 0
         local_index = self.layout.local_index(rows[real])
@@ -66,15 +63,12 @@ class RunningScores(LossPart):
         )
 
     def row_stores(self) -> Mapping[str, Memory]:
-        """The scores themselves."""
         return {"scores": self.rows}
 
     def estimates(self) -> Tensor:
-        """(n, L) The running scores of all rows of this process."""
         return torch.cat([self.rows.read(local_index).float() for local_index in self.rows.chunks()])
 
     def logged_state(self, rows: Tensor) -> dict[str, Tensor]:
-        """The running scores of some rows."""
         return {"running_scores": self(rows)}
 
 

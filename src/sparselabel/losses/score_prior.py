@@ -1,4 +1,4 @@
-"""Scores of another model as soft evidence of what an unknown label is.
+"""Another model's scores as soft evidence for unknown labels.
 
 A score z, standardized by image and by class, speaks for or against a class by log P(z | there) / P(z | not).
 How much a score counts is estimated from the observed labels: z should rank observed positives above unknown
@@ -121,12 +121,12 @@ class ScorePrior(LossPart):
 
     @property
     def summary(self) -> str:
-        """How good the scores are, in words."""
+        """A sentence on how good the scores are."""
         used = int((self.weight > 0).sum())
-        found = f"an observed positive is above an unknown label in {100 * self.auc:.0f} % of pairs"
+        ranking = f"an observed positive is above an unknown label in {100 * self.auc:.0f} % of pairs"
         if not used:
-            return f"{found}, which may be chance: they are not used"
-        return f"{found}; they count for {used:,} of the {len(self.weight):,} classes"
+            return f"{ranking}, which may be chance: they are not used"
+        return f"{ranking}; they count for {used:,} of the {len(self.weight):,} classes"
 
     def _standardize(
         self, layout: Layout, positives: Tensor, by_image: bool
@@ -183,8 +183,8 @@ class ScorePrior(LossPart):
             given = ~z.isnan()
             bins = ((z + FARTHEST) * (BINS / (2 * FARTHEST))).nan_to_num().long().clamp(max=BINS - 1)
             kind = (observed == NEGATIVE) * 1 + (observed == UNKNOWN) * 2
-            place = (kind * classes + torch.arange(classes)) * BINS + bins
-            tables += torch.bincount(place[given], minlength=len(tables))
+            index = (kind * classes + torch.arange(classes)) * BINS + bins
+            tables += torch.bincount(index[given], minlength=len(tables))
         return all_reduce_sum(tables).view(3, classes, BINS)
 
 

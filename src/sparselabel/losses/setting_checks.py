@@ -1,4 +1,4 @@
-"""What a method's settings may be: each check names the setting and returns it."""
+"""Checks of methods' settings: each names the setting in its error and returns the value."""
 
 import math
 from collections.abc import Sequence
@@ -40,10 +40,10 @@ def within_label_bounds(
     images: int,
 ) -> npt.NDArray[np.float64]:
     """At least what is observed, at most all images but the observed negatives, 0 if never observed."""
-    kept: npt.NDArray[np.float64] = np.where(
+    bounded: npt.NDArray[np.float64] = np.where(
         positives > 0, np.clip(expected, positives, images - negatives), 0.0
     )
-    return kept
+    return bounded
 
 
 Expected = float | Sequence[float] | npt.NDArray[Any] | Tensor | None
@@ -58,7 +58,7 @@ WAYS = (
 
 
 def checked_count(expected: Expected) -> float:
-    """The expected number of positives per image, which nobody can do without."""
+    """The expected number of positives per image (K); raises if it is missing."""
     if expected is None:
         raise ConfigError(
             "this method needs expected_positives (K), the mean number of classes in an image",
@@ -93,7 +93,7 @@ def checked_counts(expected: Expected) -> float | tuple[float, ...]:
 
 
 def refuse_too_many(expected: float | Sequence[float], classes: int, images: int) -> None:
-    """Raise if an image shall have more classes than there are, or a class more images."""
+    """Raise if K exceeds the number of classes, or a class's positives the number of images."""
     if isinstance(expected, int | float):
         if expected > classes:
             raise ConfigError(
@@ -116,7 +116,7 @@ def refuse_too_many(expected: float | Sequence[float], classes: int, images: int
 
 
 def below_observed(expected: object, observed: npt.NDArray[Any], images: int) -> DataWarning | None:
-    """What is wrong with fewer expected positives than are observed (L,), if they are fewer.
+    """A warning if fewer positives are expected than observed (L,), else None.
 
     A warning and no error: papers train with a wrong K on purpose (Cole 2021, supplement).
     """

@@ -1,4 +1,4 @@
-"""``SparseLoss``: a method in a training loop of your own, used as PyTorch's losses are.
+"""``SparseLoss``: any method as a loss for your own PyTorch training loop.
 
     criterion = SparseLoss("en+scl", labels, expected_positives=2.9)
     for epoch in range(epochs):
@@ -26,7 +26,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, label_matrix_of
 from sparselabel.data.loaders import epoch_batches, in_order, rows_of
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
-from sparselabel.errors import ConfigError, DataError, DataWarning, counted, param
+from sparselabel.errors import ConfigError, DataError, DataWarning, param
 from sparselabel.losses.base import (
     LabelRows,
     Layout,
@@ -37,17 +37,22 @@ from sparselabel.losses.base import (
     observed_rows,
 )
 from sparselabel.losses.heatmaps import HeatMaps
+from sparselabel.losses.loss_arguments import (
+    USER,
+    index_of,
+    kind_of,
+    refuse_counts,
+    refuse_geometry,
+    refuse_logits,
+    refuse_maps,
+    warn_of_scores,
+)
 from sparselabel.losses.registry import METHODS, make_method, parse
 from sparselabel.losses.setting_checks import below_observed
 from sparselabel.losses.target_rules import no_negatives
 from sparselabel.models.classifier import Output
 
 SCAN_BATCH = 64  # images that a scan asks for at once
-INDEX = "the position of every image of the batch in the labels, as whole numbers (B,)"
-GEOMETRY = (
-    "give geometry=, as ViewGeometry.from_boxes(boxes, flipped)",
-    "ViewGeometry.whole(B), where views show images whole",
-)
 
 
 class SparseLoss(nn.Module):
@@ -59,20 +64,20 @@ class SparseLoss(nn.Module):
         Its name, or a combination, as ``en+scl`` (`sparselabel methods` lists them).
     labels
         (N, L) of the whole training set: 1, 0, and -1 or NaN for unknown, as a tensor, an array, a DataFrame
-        or a ``LabelTable``. Of a SciPy sparse matrix stored entries are known and all others unknown; it is
-        never written out, so that memory grows with what is known.
+        or a ``LabelTable``. Of a sparse matrix, SciPy's or torch's, stored entries are known and all others
+        unknown; it is never written out, so that memory grows with what is known.
     epochs
-        How many epochs there will be; some methods (gr, em+apl) follow a schedule.
+        The total number of epochs, for methods that follow a schedule (gr, em+apl).
     head_epochs
-        The first epochs, in which the head alone is trained: what is remembered is not relied on yet.
+        The number of first epochs that train only the head: stored scores are not relied on yet.
     lr
-        The learning rate, or the optimizer, whose rate is read in every step; for role.
+        The learning rate, or the optimizer, whose rate is read in every step (for role).
     truth
         (N, L) complete labels, for oracles (bce, bce-ls, iun).
     spatial_labels
         Points and boxes of the training set, for patchml and csl-p.
     seed
-        Of what a method draws at random.
+        Random seed of the method.
     settings
         The method's own (`sparselabel methods NAME`).
     """
@@ -95,7 +100,7 @@ class SparseLoss(nn.Module):
         super().__init__()
         if not isinstance(method, str):
             raise ConfigError(
-                f"method must be a name, as 'en+scl', not {_kind(method)}",
+                f"method must be a name, as 'en+scl', not {kind_of(method)}",
                 "give the method first, then the labels",
                 what="method",
                 value=type(method).__name__,
@@ -105,7 +110,7 @@ class SparseLoss(nn.Module):
         self.method_name = method
         with _settings_as_given():
             self.method = make_method(method, **settings)
-        _refuse_counts(epochs=(epochs, 1), head_epochs=(head_epochs, 0), seed=(seed, 0))
+        refuse_counts(epochs=(epochs, 1), head_epochs=(head_epochs, 0), seed=(seed, 0))
         self.observed = observed_rows(label_matrix_of(labels))
         self.truth = None if truth is None else torch.from_numpy(labels_of(truth))
         self.spatial_labels = spatial_labels
@@ -127,6 +132,7 @@ class SparseLoss(nn.Module):
         self._pending: Step | None = None
         self._finite: Tensor | None = None
         self._seen = 0
+        self._looked = False
         self._state: dict[str, Any] | None = None
         self.register_load_state_dict_post_hook(lambda module, _: module._restore())  # type: ignore[no-untyped-call]
 
@@ -167,6 +173,9 @@ class SparseLoss(nn.Module):
         self.last = {name: loss.detach() for name, loss in losses.items()}
         loss = torch.stack([*losses.values()]).sum()
         if self.training:
+            if not self._looked:  # once: reading values on a GPU waits for it
+                self._looked = True
+                warn_of_scores(step.outputs[0].logits)
             self._pending = _detached(step)
             self._finite = _is_finite(loss.detach(), step) if self._updates else None
             self._count(len(step.rows))
@@ -192,8 +201,13 @@ class SparseLoss(nn.Module):
         with torch.no_grad():
             self.method.scan(steps)
 
+    def extra_repr(self) -> str:
+        """What stands in the parentheses when it is printed."""
+        images, classes = self.observed.shape
+        return f"{self.method_name!r}, {images:,} images, {classes:,} classes"
+
     def get_extra_state(self) -> dict[str, Any]:
-        """What ``state_dict`` has beside buffers: all that the method remembers of the images."""
+        """State for ``state_dict`` besides buffers: all that the method remembers about the images."""
         self._remember()
         grids = {
             name: torch.tensor(part.size) // part.scale
@@ -304,7 +318,7 @@ class SparseLoss(nn.Module):
         count, classes = self.observed.shape
         batch = (len(index), classes)
         for view in views:
-            _refuse_logits(view, batch)
+            refuse_logits(view, batch)
         if len(views) < self.needs.views:
             raise DataError(
                 f"{self.method_name} compares {self.needs.views} views of every image, not {len(views)}",
@@ -312,15 +326,9 @@ class SparseLoss(nn.Module):
                 what="logits",
             )
         if self.needs.maps:
-            _refuse_maps(self.method_name, maps, batch)
-        if self.needs.maps and geometry is None:
-            raise DataError(
-                f"{self.method_name} needs to know where in the image each cell is",
-                *GEOMETRY,
-                what="geometry",
-            )
-        if geometry is not None:
-            _refuse_geometry(geometry, len(index))
+            refuse_maps(self.method_name, maps, batch)
+        if self.needs.maps or geometry is not None:
+            refuse_geometry(self.method_name, geometry, len(index))
         beyond = index[(index >= count) | (index < -1)]
         if len(beyond):
             raise DataError(
@@ -338,16 +346,16 @@ class SparseLoss(nn.Module):
             )
 
     def _count(self, images: int) -> None:
-        """Warn where epochs go by and nobody says so: memories would never be put to use."""
+        """Warn if epochs pass without ``set_epoch``: memories and schedules would stay where they are."""
         self._seen += images
         most = 2 * -(-len(self.observed) // self._world)
-        if self._has_memory and self._seen - images <= most < self._seen:
+        if self._seen - images <= most < self._seen:
             warnings.warn(
                 DataWarning(
                     f"epoch {self.epoch} has seen twice as many images as there are",
                     "call criterion.set_epoch(epoch) before the first step of every epoch",
                 ),
-                stacklevel=3,
+                stacklevel=USER,
             )
 
     def _refuse_missing(self) -> None:
@@ -392,15 +400,15 @@ class SparseLoss(nn.Module):
 
 
 class ShardedSampler(Sampler[int]):
-    """Shuffles the images of this process, the same ones in every epoch, for ``SparseLoss``.
+    """A sampler for ``SparseLoss``: it shuffles, and each process keeps its images in all epochs.
 
-    As torch's ``DistributedSampler``, with ``set_epoch``; but an image never changes its process, so that
-    what a method remembers of it is where it comes. Every process has as many images, so that at most one of
-    each is left out in an epoch.
+    Like torch's ``DistributedSampler`` it has ``set_epoch``, but an image never changes its process, so what
+    a method stores about it stays in the process that sees it. All processes yield equally many images; a
+    process leaves out at most one in an epoch.
     """
 
     def __init__(self, count: int, seed: int = 0) -> None:
-        _refuse_counts(count=(count, 1), seed=(seed, 0))
+        refuse_counts(count=(count, 1), seed=(seed, 0))
         self.count, self.seed, self.epoch = count, seed, 0
         self._rank, self._world = _process()
 
@@ -415,27 +423,6 @@ class ShardedSampler(Sampler[int]):
 
     def __len__(self) -> int:
         return self.count // self._world
-
-
-def index_of(given: "Tensor | Sequence[int] | np.ndarray[Any, Any] | None") -> Tensor:
-    """(B,) The index of a batch, from whatever holds it."""
-    if given is None:
-        raise DataError(f"index is missing: {INDEX}", "give it after the logits", what="index")
-    try:
-        index = given if isinstance(given, Tensor) else torch.from_numpy(np.asarray(given))
-    except (TypeError, ValueError) as error:
-        raise DataError(
-            f"index must be {INDEX}, not {_kind(given)}", what="index", value=type(given).__name__
-        ) from error
-    if index.ndim != 1 or index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
-        raise DataError(
-            f"index must be {INDEX}, not {_kind(index)}",
-            *(("give numpy.flatnonzero(mask), where it is a mask",) if index.dtype == torch.bool else ()),
-            what="index",
-            value=(tuple(index.shape), index.dtype),
-            allowed="whole numbers (B,)",
-        )
-    return index.long()
 
 
 def _process() -> tuple[int, int]:
@@ -454,75 +441,12 @@ def _settings_as_given() -> Iterator[None]:
         raise error.without_prefix("settings.") from None
 
 
-def _refuse_counts(**given: tuple[object, int]) -> None:
-    """Raise if one of some numbers, each with the least it may be, is no whole number; None is for none."""
-    for name, (value, least) in given.items():
-        whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-        if value is not None and not (whole and cast("int", value) >= least):
-            allowed = f"a whole number from {least} on"
-            problem = f"{param(name)} must be {allowed}, not {_kind(value)}"
-            raise ConfigError(problem, what=name, value=value, allowed=allowed)
-
-
-def _kind(given: object) -> str:
-    """What an argument is, for an error."""
-    if isinstance(given, Tensor | np.ndarray):
-        kind = "a tensor" if isinstance(given, Tensor) else "an array"
-        return f"{kind} of shape {tuple(given.shape)} and {str(given.dtype).removeprefix('torch.')}"
-    return repr(given) if given is None or isinstance(given, str | int | float) else type(given).__name__
-
-
-def _refuse_logits(view: object, batch: tuple[int, int]) -> None:
-    problem = None
-    if not isinstance(view, Tensor):
-        problem = "logits must be a tensor, or a tuple of one for each view"
-    elif not view.is_floating_point():
-        problem = "logits must be floating-point numbers, the model's outputs before the sigmoid"
-    elif tuple(view.shape) != batch:
-        problem = f"logits must be {batch}, a row for each index and a column for each class"
-    if problem is not None:
-        value = (tuple(view.shape), view.dtype) if isinstance(view, Tensor) else type(view).__name__
-        raise DataError(f"{problem}, not {_kind(view)}", what="logits", value=value, allowed=batch)
-
-
-def _refuse_maps(method: str, maps: object, batch: tuple[int, int]) -> None:
-    cells = f"logits of cells, {(*batch, 'h', 'w')}".replace("'", "")
-    if maps is None:
-        raise DataError(f"{method} looks at cells", f"give maps=, {cells}", what="maps")
-    if not isinstance(maps, Tensor):
-        raise DataError(
-            f"maps must be a tensor of {cells}, not {_kind(maps)}", what="maps", value=type(maps).__name__
-        )
-    if maps.ndim != 4 or tuple(maps.shape[:2]) != batch or 0 in maps.shape or not maps.is_floating_point():
-        raise DataError(
-            f"maps must be {cells}, not {_kind(maps)}",
-            what="maps",
-            value=(tuple(maps.shape), maps.dtype),
-            allowed=(*batch, "h", "w"),
-        )
-
-
-def _refuse_geometry(geometry: object, images: int) -> None:
-    if not isinstance(geometry, ViewGeometry):
-        raise DataError(
-            f"geometry must be a ViewGeometry, not {_kind(geometry)}",
-            *GEOMETRY,
-            what="geometry",
-            value=type(geometry).__name__,
-        )
-    if len(geometry) != images:
-        raise DataError(
-            f"geometry must be that of the batch's {counted(images, 'image')}, not of {len(geometry):,}",
-            what="geometry",
-            value=len(geometry),
-            allowed=images,
-        )
-
-
 def _is_finite(loss: Tensor, step: Step) -> Tensor:
-    """Whether the loss and what the model said are finite: a tensor, so that nobody waits for a GPU yet."""
-    said = [value for output in step.outputs for value in (output.logits, output.maps) if value is not None]
-    return torch.stack([value.detach().isfinite().all() for value in (loss, *said)]).all()
+    """Whether the loss and the model's outputs are finite, as a tensor, to avoid synchronizing with a GPU."""
+    outputs = [
+        value for output in step.outputs for value in (output.logits, output.maps) if value is not None
+    ]
+    return torch.stack([value.detach().isfinite().all() for value in (loss, *outputs)]).all()
 
 
 def _detached(step: Step) -> Step:

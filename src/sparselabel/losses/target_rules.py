@@ -39,7 +39,6 @@ class Truth(TargetRule):
         self.smoothing = checked_share("smoothing", smoothing)
 
     def forward(self, step: Step) -> Targets:
-        """Targets from the full labels."""
         value = positive_targets(_truth(step), step)
         return Targets(value * (1 - self.smoothing) + self.smoothing / 2, torch.ones_like(value))
 
@@ -51,7 +50,6 @@ class TrueNegatives(TargetRule):
     side_by_side = True
 
     def forward(self, step: Step) -> Targets:
-        """Targets from observed positives and true negatives."""
         value = positive_targets(step.observed, step)
         return Targets(value, torch.clamp(value + (_truth(step) == NEGATIVE), max=1))
 
@@ -65,12 +63,10 @@ class Ignored(TargetRule):
     side_by_side = True
 
     def prepare(self, layout: Layout) -> None:
-        """Refuse labels without a single negative."""
         if all_reduce_sum(layout.counts(NEGATIVE)).sum() == 0:
             raise no_negatives("iu")
 
     def forward(self, step: Step) -> Targets:
-        """Targets for observed entries only."""
         value = positive_targets(step.observed, step)
         return Targets(value, (step.observed != UNKNOWN).to(value.dtype))
 

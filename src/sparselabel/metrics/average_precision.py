@@ -1,4 +1,4 @@
-"""How well scores rank the images of a class: average precision, by the three rules of the field.
+"""Average precision of each class, and its mean, by the three definitions in use.
 
 All rules are a mean over the positives of a class, taken by falling score; they differ in the
 precision that a positive counts with. At the positive, ``i`` positives among the ``r`` images so
@@ -155,9 +155,9 @@ def by_number_of_labels(
 def _columns(scores: ScoreMatrix, labels: LabelMatrix) -> Iterator[tuple[int, Scores, Labels]]:
     """Index, scores and labels of every class; some classes are copied at a time, as rows lie together."""
     wide = None if isinstance(scores, ScoreFile) or isinstance(labels, SparseLabels) else 16 * len(scores)
-    for part in class_blocks(scores.shape[0], scores.shape[1], wide):
-        columns, known = (np.ascontiguousarray(one[:, part].T) for one in (scores, labels))
-        yield from zip(range(part.start, part.start + len(columns)), columns, known, strict=True)
+    for block in class_blocks(scores.shape[0], scores.shape[1], wide):
+        columns, known = (np.ascontiguousarray(one[:, block].T) for one in (scores, labels))
+        yield from zip(range(block.start, block.start + len(columns)), columns, known, strict=True)
 
 
 def arrays_of(scores: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Scores, Labels]:

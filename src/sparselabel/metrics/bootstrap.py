@@ -1,4 +1,4 @@
-"""Whether one model is better than another, or the images just happened so: a paired bootstrap.
+"""Paired bootstrap: is one model better than another beyond chance?
 
 The images of a split are drawn anew with replacement, as many as there are, again and again; each time both
 models are measured on the same draw. How the difference of their mAP varies says how far the difference that
@@ -85,7 +85,7 @@ def paired_bootstrap(
 
 
 def drawn(scores: npt.ArrayLike, labels: npt.ArrayLike, samples: int = 2000, seed: int = 0) -> Drawn:
-    """Measure a model on draws of the images, the same for all models with so many and this seed."""
+    """Measure a model on bootstrap samples of the images, the same for all models with this seed."""
     if samples < 1:
         raise ConfigError(f"{param('samples')} must be at least 1, not {samples}", what="samples")
     score_array, label_array = arrays_of(scores, labels)
@@ -116,7 +116,7 @@ def interval(models: Sequence[Drawn], groups: Sequence[Hashable] | None = None) 
 def difference(
     first: Sequence[Drawn], second: Sequence[Drawn], groups: Sequence[Hashable] | None = None
 ) -> Difference:
-    """How the mean mAP of some models differs from that of others, measured on the same draws.
+    """The difference in mean mAP between two groups of models on the same bootstrap samples.
 
     Models are pairs: the same place is the same draw of labels (``groups``) and the same seed.
     """
@@ -140,7 +140,7 @@ def _hierarchical(models: Sequence[Drawn], groups: Sequence[Hashable] | None) ->
     drawn_groups = random.multinomial(len(names), [1 / len(names)] * len(names), samples)
     weights = np.empty((samples, len(models)))
     for number, name in enumerate(names):
-        members = [place for place, label in enumerate(labels) if label == name]
+        members = [index for index, label in enumerate(labels) if label == name]
         # A group that was drawn twice has its seeds drawn twice, independently: the counts add up.
         counts = random.multinomial(drawn_groups[:, number] * len(members), [1 / len(members)] * len(members))
         weights[:, members] = counts * shares[members]

@@ -1,4 +1,4 @@
-"""Scores that can be read as probabilities: a line through the logits of each class, then the sigmoid.
+"""Calibration: a linear function of the logits of each class, so that scores can be read as probabilities.
 
 A class has its own slope and offset (Platt's scaling), fitted to validation with a prior around those that
 all classes share: few images move a class little. Isotonic regression needs hundreds of positives a class,
@@ -57,7 +57,7 @@ class Calibration:
 
 @dataclass(frozen=True, eq=False)
 class Annotating:
-    """(L,) Chances that a class is annotated where it is (``present``) and where it is not (``absent``)."""
+    """(L,) Probabilities that a class is annotated if present (``present``) and if absent (``absent``)."""
 
     present: Floats
     absent: Floats
@@ -105,15 +105,15 @@ def calibrate(
 def likelihood(calibration: Calibration, logits: Floats, labels: Labels, annotating: Annotating) -> float:
     """The mean log likelihood of an image's labels."""
     total = 0.0
-    for part in class_blocks(*logits.shape):
-        eta = calibration.slope[part] * logits[:, part] + calibration.offset[part]
+    for block in class_blocks(*logits.shape):
+        eta = calibration.slope[block] * logits[:, block] + calibration.offset[block]
         there, not_there = np.clip(sigmoid(eta), 1e-9, 1), np.clip(sigmoid(-eta), 1e-9, 1)
-        c, d = annotating.present[part], annotating.absent[part]
+        c, d = annotating.present[block], annotating.absent[block]
         unknown = np.maximum(1 - c * there - d * not_there, 1e-9)
         chance = np.where(
-            labels[:, part] == POSITIVE,
+            labels[:, block] == POSITIVE,
             c * there,
-            np.where(labels[:, part] == NEGATIVE, d * not_there, unknown),
+            np.where(labels[:, block] == NEGATIVE, d * not_there, unknown),
         )
         total += float(np.log(np.maximum(chance, 1e-12)).sum())
     return total / len(logits)
@@ -226,10 +226,10 @@ class Reliability:
 
     def add(self, scores: Floats, positive: npt.NDArray[np.int8]) -> None:
         """Take up scores and labels (N, L)."""
-        place = np.minimum((scores * BINS).astype(np.int64), BINS - 1).ravel()
-        self._counts += np.bincount(place, minlength=BINS)
-        self._sums += np.bincount(place, scores.ravel(), BINS)
-        self._there += np.bincount(place, positive.ravel(), BINS)
+        index = np.minimum((scores * BINS).astype(np.int64), BINS - 1).ravel()
+        self._counts += np.bincount(index, minlength=BINS)
+        self._sums += np.bincount(index, scores.ravel(), BINS)
+        self._there += np.bincount(index, positive.ravel(), BINS)
         self._squares += float(np.sum((scores - positive) ** 2))
 
     @property

@@ -1,4 +1,4 @@
-"""Which share of every cell of a view things cover, from their boxes or from the runs of their masks.
+"""The share of every cell of a view that objects cover, from their boxes or from their masks' run lengths.
 
 Runs are never turned into pixels. A run is a few rectangles, one in each column of pixels it passes through;
 boxes are cut into rectangles that do not overlap. A rectangle is four corners with signs: what begins at a
@@ -47,9 +47,9 @@ def covered_by_masks(
     begins = np.flatnonzero(np.diff(groups, prepend=-1))
     firsts = begins[np.diff(masks.offsets[begins] // TEXT, prepend=-1) > 0]
     for first, last in pairwise([*firsts.tolist(), len(groups)]):
-        part = Masks(masks.texts, masks.offsets[first : last + 1], masks.sizes[first:last])
+        block = Masks(masks.texts, masks.offsets[first : last + 1], masks.sizes[first:last])
         some = slice(groups[first], groups[last - 1] + 1)
-        runs = union(runs_of(part), groups[first:last] - groups[first])
+        runs = union(runs_of(block), groups[first:last] - groups[first])
         covered[some] = _covered(runs, sizes[some], geometries[some], grid)
     flipped = geometries[:, 4] != 0
     covered[flipped] = covered[flipped, :, ::-1]
@@ -68,7 +68,7 @@ def covered_by_boxes(
     Boxes are centers and sizes (M, 2) in unit coordinates; ``groups`` and ``geometries`` as for masks.
     """
     centers, half, cells = centers.astype(np.float64), sizes / 2, np.array([grid[1], grid[0]])
-    low, high = (_to_view(place, geometries[groups]) * cells for place in (centers - half, centers + half))
+    low, high = (_to_view(corner, geometries[groups]) * cells for corner in (centers - half, centers + half))
     shown = (high > low).all(axis=1)
     boxes = Rectangles(groups[shown], low[shown, 0], high[shown, 0], low[shown, 1], high[shown, 1])
     covered = np.clip(_shares(_apart(boxes), len(geometries), grid), 0, 1).astype(np.float32)

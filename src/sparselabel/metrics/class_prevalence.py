@@ -1,4 +1,4 @@
-"""How many images are expected to show each class, and how its labels came about: for calibration.
+"""The expected number of images of each class, and how its labels were chosen: for calibration.
 
 Four situations, class by class:
 
@@ -34,7 +34,7 @@ MOST = 0.98  # of the images: a class in all of them needs no threshold
 
 @dataclass(frozen=True)
 class PrevalenceSource:
-    """What a run knows: expected positives by class of so many training images, or their sum an image."""
+    """What a run knows: expected positives per class in its training images, or their sum per image."""
 
     source: Source
     trusted: bool
@@ -131,7 +131,7 @@ def _reviewed_shares(
 
 
 def _chances(labels: Labels, prevalence: Floats) -> tuple[Floats, Floats]:
-    """How likely a class is annotated where it is, and where it is not, given how often it is there."""
+    """The probabilities that a class is annotated if present and if absent, given its prevalence."""
     positive, negative = (np.count_nonzero(labels == value, axis=0) for value in (POSITIVE, NEGATIVE))
     count = len(labels)
     there = np.clip(prevalence * count, 1e-6, count - 1e-6)

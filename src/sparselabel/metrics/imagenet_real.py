@@ -1,4 +1,4 @@
-"""ReaL: ImageNet's validation images evaluated by several labels each (Verelst 2023 §4.3, table 3)."""
+"""ReaL: ImageNet's validation images with several labels each (Verelst 2023 §4.3, table 3)."""
 
 import warnings
 from dataclasses import asdict

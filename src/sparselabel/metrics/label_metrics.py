@@ -1,4 +1,4 @@
-"""All the numbers of an evaluation, as plain values for JSON."""
+"""All metrics of an evaluation, as plain values for JSON."""
 
 from dataclasses import asdict
 from typing import Any
@@ -18,7 +18,7 @@ RULES: tuple[Rule, ...] = ("sklearn", "voc", "hits")
 
 
 def map_name_of(labels: LabelTable) -> str:
-    """What to call a mAP against these labels: other than a mAP where unknown ones count as absent."""
+    """The name of the mAP on these labels; it differs if unknown labels count as absent."""
     return "mAP" if labels.complete else "observed-label mAP"
 
 

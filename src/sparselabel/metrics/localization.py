@@ -1,4 +1,4 @@
-"""How well maps show where things are: mAP-loc (PatchML §4, eq. 6).
+"""mAP-loc: how well maps localize objects (PatchML §4, eq. 6).
 
 PatchML. A class's map is scaled to 0..1 within the image and cut at .6, .7, .8 and .9. What is left is
 right if at least half of it lies on things of the class (IoA-P, intersection over the area of the
@@ -145,11 +145,11 @@ class LocalizationMetric:
 
     @property
     def pairs(self) -> int:
-        """How many there are."""
+        """The number of pairs."""
         return len(self.rows)
 
     def new(self) -> "LocalizationMetric":
-        """The same pairs, for the maps of another model."""
+        """A new metric on the same pairs, for another model's maps."""
         other = copy(self)
         other.shares, other.areas = np.zeros_like(self.shares), np.zeros_like(self.areas)
         return other

@@ -1,4 +1,4 @@
-"""How right decided labels are: precision and recall at a threshold, and among the k highest scores.
+"""Precision and recall at a threshold, and among the k highest scores.
 
 The field reports six averages: CP, CR, CF1 "per class" and OP, OR, OF1 "overall", once for all
 classes and once for the top 3 of an image. What is 0/0 counts as 0 here, without an epsilon.

@@ -1,4 +1,4 @@
-"""Scores (N, L) that are too many for memory: a file, read some images or some classes at a time.
+"""Scores (N, L) that do not fit into memory: a file, read by blocks of images or of classes.
 
 The file is an array of NumPy's own format in tiles, (row tiles, class tiles, TILE, TILE), so that both a
 block of images and a block of classes are a few long reads. It is read, not mapped: what has been looked at
@@ -42,8 +42,8 @@ class ScoreFile:
         if refusal is not None:
             mapped_array(path, np.float32, tiled, refusal)
         else:
-            found = np.load(path, mmap_mode="r", allow_pickle=False)
-            if found.shape != tiled or found.dtype != np.float32:
+            scores = np.load(path, mmap_mode="r", allow_pickle=False)
+            if scores.shape != tiled or scores.dtype != np.float32:
                 raise RunError(
                     f"{path} has scores of other images or classes", "evaluate the run again", what=path
                 )
@@ -56,7 +56,7 @@ class ScoreFile:
 
     @property
     def size(self) -> int:
-        """How many scores there are."""
+        """The number of scores."""
         return self.shape[0] * self.shape[1]
 
     @property

@@ -1,4 +1,4 @@
-"""From which calibrated score on a class counts as there: for the highest F1, or for a precision.
+"""Choose thresholds for calibrated scores: for the highest F1, or for a given precision.
 
 Both are read off the calibrated scores of validation images, not off their labels: if scores are
 probabilities, the images at or above t contain sum(score) positives. On Pascal VOC that gave a higher macro
@@ -40,8 +40,8 @@ def all_thresholds(scores: Floats) -> tuple[Floats, Floats]:
     """(L,) Those for the highest F1, and (L, P) those of ``PRECISIONS``; scores (N, L) are sorted once."""
     falling = -np.sort(-scores, axis=0)
     means = _means(falling)
-    kept = [_precision_thresholds(falling, means, wanted) for wanted in PRECISIONS]
-    return _f1_thresholds(falling), np.stack(kept, axis=1)
+    thresholds = [_precision_thresholds(falling, means, wanted) for wanted in PRECISIONS]
+    return _f1_thresholds(falling), np.stack(thresholds, axis=1)
 
 
 def _means(falling: Floats) -> Floats:

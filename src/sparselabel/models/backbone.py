@@ -1,4 +1,4 @@
-"""Any timm network, or CvT, as a backbone: uint8 views (B, 3, S, S) in, cell features (B, D, h, w) out.
+"""Backbones, from timm or CvT: uint8 views (B, 3, S, S) in, features of cells (B, D, h, w) out.
 
 The cells are the spatial grid of the last feature map: 7 × 7 for a ResNet at 224 pixels, 14 × 14 patches for
 a ViT-B/16.
@@ -84,7 +84,7 @@ class Backbone(nn.Module):
         return cells.shape[2], cells.shape[3]
 
     def _cells(self, features: Tensor) -> Tensor:
-        """What ``forward_features`` gives, as (B, D, h, w): of tokens the patches, in their grid."""
+        """The result of ``forward_features`` as (B, D, h, w): patch tokens are arranged in their grid."""
         if features.ndim == 3:
             # XCiT, CaiT, ConViT and VOLO have a class token and no num_prefix_tokens.
             tokens = features[:, getattr(self.network, "num_prefix_tokens", int(self.has_token)) :]
@@ -146,7 +146,7 @@ class OwnNetwork(nn.Module):
 
 
 class OwnBackbone(NamedTuple):
-    """A module of the user's own as a backbone: a name that tells it from others, and what it returns."""
+    """A user's own module as a backbone, with a unique name and the form of its output."""
 
     backbone: Backbone
     name: str
@@ -187,7 +187,7 @@ def own_backbone(model: nn.Module, size: int, classes: int) -> OwnBackbone:
 
 
 def weights_digest(model: nn.Module) -> str:
-    """What tells a module's weights from others."""
+    """A digest of a module's weights."""
     digest = hashlib.blake2b(digest_size=8)
     for name, value in model.state_dict().items():
         digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
@@ -215,7 +215,7 @@ def make_backbone(
     if name.startswith(f"{OWN}:"):
         raise ModelError(
             f"the backbone is a module of your own ({name}), of which a run keeps the weights alone",
-            "give the module: Run.open(folder, model=module)",
+            "give the module, as Run.open(folder, model=module) or Run.from_pretrained(name, model=module)",
             what="model",
         )
     pretrained_cfg = known_network(name)
@@ -370,7 +370,7 @@ def norms(module: nn.Module) -> list[Norm]:
 
 
 def frozen_parts(backbone: Backbone, *, norm: bool, stages: int) -> list[nn.Module]:
-    """What fine-tuning leaves as it is: batch norm, if asked for, and the first stages of a backbone.
+    """The modules that fine-tuning freezes: batch norm, if asked for, and the first stages of a backbone.
 
     Stages are those of timm's ``group_matcher``: the stem, then the stages or blocks. Raises where there is
     no batch norm, or not enough stages.

@@ -1,4 +1,4 @@
-"""The classifier: a backbone and a head, which makes image logits and, on request, a map of cell logits.
+"""The classifier: a backbone and a head that returns logits per image and, on request, logits of cells.
 
 The image logit is the mean of the cell logits. As the layer is linear, pooling the features first gives the
 same image logits with less work (Verelst 2023 supplement J), so maps are computed only on request. A boosted
@@ -100,7 +100,7 @@ class LinearHead(Head):
         return features / norm.view(-1, *(1,) * (features.ndim - 1))
 
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
-        """From cell features (B, D, h, w), or pooled ones (B, D), which have no maps."""
+        """Logits of cell features (B, D, h, w), or of pooled features (B, D), which have no maps."""
         if self.boost is not None and features.ndim == 2:
             raise ConfigError(
                 "a boosted head multiplies the logits of cells, which pooled features do not have",
@@ -125,7 +125,6 @@ class LogitsHead(Head):
     """
 
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
-        """From logits (B, L, 1, 1)."""
         return Output(features[:, :, 0, 0], features if maps else None)
 
 

@@ -1,4 +1,4 @@
-"""CvT-w24 as a backbone, which timm does not have (Wu et al. 2021, Query2Label): through transformers."""
+"""CvT-w24 as a backbone (Wu et al. 2021, Query2Label), from transformers because timm lacks it."""
 
 import re
 from functools import partial
@@ -100,7 +100,6 @@ class QuickGELU(nn.Module):
     """x·σ(1.702·x): the authors' activation, where transformers has GELU."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Elementwise."""
         return inputs * torch.sigmoid(1.702 * inputs)
 
 
@@ -141,7 +140,7 @@ def _renamed(name: str) -> str:
 
 
 def _transformers() -> tuple[Any, Any]:
-    """What transformers calls CvT's configuration and model."""
+    """CvT's configuration and model in transformers."""
     try:
         from transformers import CvtConfig, CvtModel
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The heads by name: the values of ``classifier``."""
+"""Heads by name: the values of ``classifier``."""
 
 from sparselabel.config import Query
 from sparselabel.errors import ConfigError, nearest, param
@@ -13,7 +13,7 @@ HEADS = ("linear", "tscam", "token", "query2label", "none")
 def make_head(
     name: str, width: int, classes: int, boost: float | None = None, query: Query | None = None
 ) -> Head:
-    """A head for so many features and classes, with random weights."""
+    """A head for this number of features and classes, with random weights."""
     match name:
         case "linear":
             return LinearHead(width, classes, boost)

@@ -1,4 +1,4 @@
-"""Pretrained classifiers with their own head, to evaluate and not to train: timm's, and Query2Label's."""
+"""Pretrained classifiers with their own heads, for evaluation only: timm's, and Query2Label's."""
 
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,10 @@ class PublishedClassifier(nn.Module):
 
     @property
     def classes(self) -> int:
-        """How many classes its head has."""
+        """The number of classes of its head."""
         return int(self.backbone.network.num_classes)  # type: ignore[arg-type]
 
     def forward(self, views: Tensor) -> Output:
-        """Logits of a batch of views."""
         return Output(self.backbone.network(self.backbone.normalized(views)))
 
 

@@ -71,7 +71,7 @@ class QueryHead(Head):
                     nn.init.xavier_uniform_(parameter)
 
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
-        """From cell features (B, D, h, w). It has no maps: who asks for them gets attention instead.
+        """Logits of cell features (B, D, h, w). It has no maps and returns attention in their place.
 
         That of the last decoder layer, the mean over its heads.
         """
@@ -192,7 +192,7 @@ def from_released(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def released_head(
     tensors: dict[str, Tensor], features: int, classes: int, file: Path
 ) -> tuple[QueryHead, bool]:
-    """The head of a released model for so many classes, and whether its class queries were loaded too.
+    """The head of a released model for this number of classes, and whether its class queries were loaded.
 
     If the file has another number of classes, queries and last layers start anew. All the rest must fit.
     """

@@ -30,7 +30,6 @@ class PatchHead(Head):
         self.boost = boost
 
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
-        """From cell features (B, D, h, w)."""
         cells = self.convolution(features)
         if self.boost is not None:
             cells = boosted(cells, self.boost)
@@ -51,7 +50,7 @@ class TokenHead(Head):
         self.linear = nn.Linear(width, classes)
 
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
-        """From cell features (B, D, h, w) and the class token (B, D)."""
+        """Logits of the class token (B, D); cell features (B, D, h, w) are ignored."""
         if token is None:
             raise ModelError("a class-token head needs the token: call it through its Classifier")
         cells = self.linear(features.movedim(1, 3)).movedim(3, 1) if maps else None

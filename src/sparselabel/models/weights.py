@@ -1,4 +1,4 @@
-"""Weights from a file the user names: safetensors, or a torch file that is loaded without running it."""
+"""Load weights from a file: safetensors, or a torch file, which is loaded without running code."""
 
 import re
 import sys
@@ -112,7 +112,7 @@ def misfits(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> tuple[
 
 
 def describe_misfits(missing: list[str], unknown: list[str]) -> str:
-    """What ``misfits`` gives, for a message."""
+    """The result of ``misfits`` as text."""
     return (
         f"missing or of another shape: {listing(missing, 5) or 'none'}; in the file but unknown: "
         f"{listing(unknown, 5) or 'none'}"
@@ -167,7 +167,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _reason(error: Exception) -> str:
-    """What is wrong with a file, without torch's advice to run it after all."""
+    """The problem with a file, without torch's advice to load it unsafely."""
     message = str(error)
     if "weights_only" not in message:
         return message.partition("\n")[0] or type(error).__name__

@@ -1,4 +1,4 @@
-"""Zero-shot scores: how well the names of classes describe an image, by a model of images and texts.
+"""Zero-shot scores: an image-text model scores images by the names of the classes.
 
 The library is open_clip. The model is NAME/WEIGHTS, as it lists them (ViT-B-32/laion2b_s34b_b79k), or one of
 the Hugging Face hub (hf-hub:timm/ViT-B-16-SigLIP). Its weights are downloaded.
@@ -80,7 +80,7 @@ def zero_shot_scores(
     workers: int | None,
     report: Callable[[int], object],
 ) -> npt.NDArray[np.float32]:
-    """(N, L) Cosines between a split's images and the classes' names; ``report`` is told of every batch."""
+    """(N, L) Cosines between images and class names; ``report`` gets the images of each batch."""
     library = require_text_model(name)
     model_name, weights = (name, None) if name.startswith(HUB) else name.split("/", 1)
     try:

@@ -1,1 +1,1 @@
-"""Which annotations to buy: what each kind would bring at a budget, tried on data that is fully annotated."""
+"""Choose which annotations to buy: simulate each kind at a budget, on a fully annotated sample."""

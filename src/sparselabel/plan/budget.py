@@ -1,4 +1,4 @@
-"""The budget of a plan: hours for the real images, seconds for those of the sample, and what is refused."""
+"""The budget of a plan: hours for the real images, seconds for the sample, and checks of both."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -36,12 +36,12 @@ class Budget:
 
     @property
     def seconds(self) -> float:
-        """What the sample gets of it."""
+        """The seconds for the sample."""
         return self.hours * HOUR * self.sample / self.images
 
     @property
     def seconds_per_image(self) -> float:
-        """What each image gets, in the sample as in the whole data."""
+        """The seconds per image, the same in the sample and in the whole data."""
         return self.hours * HOUR / self.images
 
     @property
@@ -54,7 +54,7 @@ class Budget:
         return fraction * self.hours / self.everything
 
     def spent(self, fraction: float, kind: Kind) -> float:
-        """The same for a kind, at most what everything of it costs."""
+        """The seconds spent on a kind, at most the cost of annotating everything."""
         return min(self.share(fraction), self.complete.get(kind, math.inf))
 
     def hours_of_all(self, kind: Kind) -> float:

@@ -1,4 +1,4 @@
-"""The runs of a plan: kinds of annotation × fractions of the budget × draws, each with simulated labels."""
+"""The runs of a plan: kinds of annotation × fractions of the budget × draws, with simulated labels."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A run of a plan, and what its share of the budget buys."""
+    """A run of a plan, with the annotations that its share of the budget buys."""
 
     kind: Kind
     fraction: float

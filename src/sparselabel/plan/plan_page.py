@@ -1,4 +1,4 @@
-"""The page of a plan: one HTML file that opens offline."""
+"""The result page of a plan: one HTML file that opens offline."""
 
 import shlex
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from sparselabel.report.page import environment
 
 
 def measures_of(rows: Sequence[KindResult]) -> list[Measure]:
-    """What was evaluated."""
+    """The evaluated metrics."""
     measures: tuple[Measure, ...] = ("mAP", "mAP-loc")
     return [measure for measure in measures if any(row.mean(measure) is not None for row in rows)]
 
@@ -58,7 +58,7 @@ def draw_plan(rows: Sequence[KindResult], split: str, out: Path) -> None:
 
 @dataclass(frozen=True)
 class About:
-    """What a plan was made with, as its page tells it.
+    """How a plan was made, for its page.
 
     ``chosen_by``: images and known labels of the validation split that chose the best epoch of every run.
     """
@@ -127,7 +127,7 @@ def _chart(rows: Sequence[KindResult], measure: Measure, split: str) -> Drawn:
 
 
 def _behind(kind: Kind, compared: Sequence[KindResult]) -> str:
-    """How far a kind is behind the best one; nothing where it cannot be compared."""
+    """How far a kind is behind the best one; "" if it cannot be compared."""
     row = next((row for row in compared if row.kind == kind), None)
     best = max(compared, key=lambda row: row.mean() or 0.0, default=None)
     if row is None or best is None or row is best:

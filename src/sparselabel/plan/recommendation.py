@@ -1,4 +1,4 @@
-"""Which kind of annotation to buy, in plain words, and how sure that is.
+"""The recommendation of a plan: which kind of annotation to buy, and how sure that is.
 
 The same draw asks the same questions for every kind, so kinds are compared draw by draw: the mean of the
 differences, with Tukey's 95 % interval. It holds for all pairs of kinds at once: of equally good kinds one is
@@ -9,27 +9,21 @@ means of kinds and draws.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
+from scipy.stats import studentized_range
 
 from sparselabel.data.annotation_budget import Kind
 from sparselabel.plan.candidate_runs import fraction_in_words
 from sparselabel.plan.results import NAMES, KindResult, Measure
-
-# 95 % quantile of the studentized range of so many kinds, for 2, 3, ... draws; the last is for more, too.
-RANGES = {
-    2: (17.969, 6.085, 4.501, 3.926, 3.635, 3.460, 3.344, 3.261, 3.199, 3.151, 3.113, 3.081),
-    3: (8.331, 5.040, 4.339, 4.041, 3.877, 3.773, 3.701, 3.649, 3.609, 3.578, 3.553, 3.532),
-    4: (6.825, 4.896, 4.415, 4.199, 4.076, 3.997, 3.942, 3.901, 3.870, 3.845, 3.825, 3.809),
-    5: (6.287, 4.886, 4.508, 4.333, 4.232, 4.166, 4.120, 4.086, 4.060, 4.039, 4.022, 4.008),
-}
 
 LEAST = 1.0  # mAP-loc, in percent, below which no map says where things are
 
 
 @dataclass(frozen=True)
 class Difference:
-    """By how much one kind is above another, in points of percent.
+    """The difference between two kinds, in percentage points.
 
     ``margin`` is how far the 95 % interval reaches to both sides; None for a single draw.
     """
@@ -95,8 +89,13 @@ def difference(
     residuals = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
     kinds, count = table.shape
     spread = math.sqrt(float((residuals**2).sum()) / ((kinds - 1) * (count - 1)))
-    quantile = RANGES[kinds][min(count - 2, len(RANGES[kinds]) - 1)]
-    return Difference(mean, quantile * spread / math.sqrt(count), count)
+    return Difference(mean, _quantile(kinds, (kinds - 1) * (count - 1)) * spread / math.sqrt(count), count)
+
+
+@cache
+def _quantile(kinds: int, freedom: int) -> float:
+    """The 95 % quantile of the studentized range."""
+    return float(studentized_range.ppf(0.95, kinds, freedom))
 
 
 def recommend(rows: Sequence[KindResult]) -> Recommendation | None:
@@ -136,7 +135,7 @@ def _headline(
 
 
 def _left_out(at_budget: Sequence[KindResult], compared: Sequence[KindResult]) -> list[str]:
-    """What failed runs leave out of the comparison."""
+    """A sentence on what failed runs leave out of the comparison."""
     draws = sorted(compared[0].values["mAP"])
     kinds = [row.kind for row in compared]
     out = [NAMES[row.kind] for row in at_budget if row.kind not in kinds]
@@ -149,7 +148,7 @@ def _left_out(at_budget: Sequence[KindResult], compared: Sequence[KindResult]) -
 
 
 def _chance(best: KindResult, others: Sequence[KindResult], rivals: Sequence[KindResult]) -> str:
-    """How far the order can be relied on."""
+    """A sentence on how reliable the order is."""
     if not others:
         return "There is nothing to compare with: try more kinds."
     second = difference(best, others[0], [best, *others])
@@ -174,7 +173,7 @@ def _and(names: Sequence[str]) -> str:
 
 
 def _smaller(rows: Sequence[KindResult], buy: KindResult) -> list[str]:
-    """What less money would bring, and whether another kind is ahead there."""
+    """A sentence on a smaller budget, and whether another kind is ahead there."""
     own = [row for row in rows if row.kind == buy.kind and row.fraction < 1 and row.mean() is not None]
     if not own:
         return []

@@ -40,7 +40,7 @@ def text_of(name: str) -> str:
 
 
 def load(name: str) -> tuple[TrainConfig, Recipe]:
-    """A recipe's configuration, and what it says of itself."""
+    """A recipe's configuration and its [recipe] table."""
     values, where = parse_toml(text_of(name), f"recipe {name}"), f"recipe {name}"
     recipe = take_recipe(values, where)
     if recipe is None:

@@ -57,7 +57,7 @@ class Chart:
 
     @property
     def places(self) -> int:
-        """How many values a line has."""
+        """The number of values of a line."""
         return len(self.names) - self.steps
 
     def range(self) -> tuple[float, float, float]:
@@ -73,7 +73,7 @@ class Chart:
         return math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, step
 
     def in_words(self) -> str:
-        """What somebody hears who cannot see the chart."""
+        """The text that a screen reader reads for the chart."""
         words = []
         for line in self.lines:
             if points := line.points():
@@ -178,8 +178,8 @@ def density(
     largest = max(max(column) / max(sum(column), 1) for column in columns) or 1.0
     wide, high = (WIDTH - LEFT - RIGHT) / len(columns), (HEIGHT - TOP - BOTTOM) / len(columns[0])
     cells: dict[int, str] = {}
-    for place, column in enumerate(columns):
-        x, end = round(LEFT + place * wide, 1), round(LEFT + (place + 1) * wide, 1)  # no gaps
+    for column_number, column in enumerate(columns):
+        x, end = round(LEFT + column_number * wide, 1), round(LEFT + (column_number + 1) * wide, 1)  # no gaps
         for bin_, count in enumerate(column):
             y, foot = (round(HEIGHT - BOTTOM - edge * high, 1) for edge in (bin_ + 1, bin_))
             if level := round(LEVELS * math.sqrt(count / max(sum(column), 1) / largest)):
@@ -192,8 +192,8 @@ def density(
 def median(counts: Sequence[int]) -> float:
     """The median of a histogram over 0..1, evenly spread inside a bin; 0 of nothing."""
     half, below = sum(counts) / 2, 0.0
-    for place, count in enumerate(counts):
+    for position, count in enumerate(counts):
         if count and below + count >= half:
-            return (place + (half - below) / count) / len(counts)
+            return (position + (half - below) / count) / len(counts)
         below += count
     return 0.0

@@ -1,4 +1,4 @@
-"""What happened from epoch to epoch: losses, validation, and the scores of hidden labels."""
+"""Curves over epochs: losses, validation, and the scores of hidden labels."""
 
 from collections.abc import Sequence
 from itertools import pairwise

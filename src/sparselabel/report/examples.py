@@ -1,4 +1,4 @@
-"""Images of a report with what the runs see in them, and the labels that are likely missing."""
+"""Example images of a report with maps of the runs, and training labels that are likely missing."""
 
 import math
 from collections import Counter
@@ -17,7 +17,7 @@ from sparselabel.errors import DataError, RunError
 from sparselabel.file_formats import read_arrays, refuse_outside
 from sparselabel.inference.class_thresholds import load_class_thresholds
 from sparselabel.inference.maps import MAPS_LAYOUT
-from sparselabel.inference.score_files import SplitScores, saved_scores
+from sparselabel.inference.saved_scores import SplitScores, saved_scores
 from sparselabel.metrics.average_precision import Values
 from sparselabel.metrics.bootstrap import Difference, Drawn, difference, drawn
 from sparselabel.metrics.calibration import Calibration, logits_of
@@ -33,7 +33,7 @@ SMALLEST = 1e-7  # score that counts as 0 in a logarithm
 
 @dataclass(frozen=True)
 class Case:
-    """An image and the classes whose maps are shown; ``value`` is what it was chosen for."""
+    """An image and the classes whose maps are shown; ``value`` is the number it was chosen by."""
 
     row: int
     classes: tuple[int, ...]
@@ -57,12 +57,12 @@ def spread_out(
     chosen: list[int] = []
     seen: set[int] = set()
     counts: Counter[int] = Counter()
-    for place, (row, index) in enumerate(zip(rows.tolist(), classes.tolist(), strict=True)):
+    for position, (row, index) in enumerate(zip(rows.tolist(), classes.tolist(), strict=True)):
         if row in seen or counts[index] == of_class:
             continue
         seen.add(row)
         counts[index] += 1
-        chosen.append(place)
+        chosen.append(position)
         if len(chosen) == most:
             break
     return chosen
@@ -87,8 +87,8 @@ def bits_of_surprise(scores: Scores, labels: Labels) -> Values:
     """(N,) −log₂ of the probability that the scores give to the known labels of each image."""
     bits = [np.zeros(0)]
     for rows in row_blocks(*scores.shape):
-        known, part = labels[rows], scores[rows]
-        likely = np.clip(np.where(known == POSITIVE, part, 1 - part), SMALLEST, 1)
+        known, row_scores = labels[rows], scores[rows]
+        likely = np.clip(np.where(known == POSITIVE, row_scores, 1 - row_scores), SMALLEST, 1)
         bits.append(-np.log2(likely, where=known != UNKNOWN, out=np.zeros_like(likely)).sum(axis=1))
     return np.concatenate(bits[1:] or bits)
 
@@ -197,7 +197,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class MissingRow:
-    """A line of the list: image, class, score, and whether it is really there (None: nobody knows)."""
+    """A row of the list: image, class, score, and whether the class is present (None: unknown)."""
 
     image: str
     name: str
@@ -352,9 +352,9 @@ def ticks(ends: Ends) -> list[tuple[str, float]]:
     low, high = ends
     marks: dict[str, float] = {}
     for score in (0.5, 0.99, 0.01, 0.9, 0.1, 0.9999, 0.0001):  # the first ones matter most
-        place = 100 * (math.log(score / (1 - score)) - low) / max(high - low, EVEN)
-        if 3 <= place <= 97 and all(abs(place - other) >= APART for other in marks.values()):
-            marks[f"{score:g}"] = round(place, 1)
+        position = 100 * (math.log(score / (1 - score)) - low) / max(high - low, EVEN)
+        if 3 <= position <= 97 and all(abs(position - other) >= APART for other in marks.values()):
+            marks[f"{score:g}"] = round(position, 1)
     return [*marks.items()]
 
 

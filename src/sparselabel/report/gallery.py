@@ -1,4 +1,4 @@
-"""A gallery of predictions: one HTML file with small images, to be searched by label.
+"""A gallery of predictions: one HTML file with thumbnails, searchable by label.
 
 Everything is inside the file. Names and labels are data that a script of ours shows as text; nothing of them
 becomes markup.

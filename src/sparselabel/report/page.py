@@ -1,4 +1,4 @@
-"""The page itself: everything gathered, put into the template, written at once."""
+"""The report page: collect its content, fill the template, write the file."""
 
 import hashlib
 import shlex
@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from sparselabel.data import thumbnails as images
-from sparselabel.errors import AS_PYTHON, ConfigError, RunError, Spelling, command, param, spell
+from sparselabel.errors import ConfigError, RunError, command, param, spell
 from sparselabel.files import atomic_write, require_file_to_write
 from sparselabel.inference.class_thresholds import load_class_thresholds
 from sparselabel.inference.expected_quality import is_meaningless, quality_of, says_nothing, trust_in
@@ -54,11 +54,10 @@ def write_report(
     out: Path,
     notes: dict[str, str],
     version: str,
-    spelling: Spelling = AS_PYTHON,
 ) -> None:
     """Write the report; ``notes`` says, by section, why something is not in it."""
     template = environment().get_template("report.html")
-    text = template.render(**_content(about, scored, missing, notes, version, spelling))
+    text = template.render(**_content(about, scored, missing, notes, version))
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(out) as partial:
         partial.write_text(text, encoding="utf-8")
@@ -89,7 +88,6 @@ def _content(
     missing: Missing | None,
     notes: dict[str, str],
     version: str,
-    spelling: Spelling,
 ) -> dict[str, Any]:
     classes = tables.class_rows(about)
     measured = None if about.split is None else about.reference.measured(about.split)
@@ -111,8 +109,8 @@ def _content(
         "quality": quality,
         "warnings": [] if measured is None else says_nothing(measured, split),
         "meaningless": measured is not None and is_meaningless(measured),
-        "trust": _trust(about, spelling),
-        "next": _next(about, spelling),
+        "trust": _trust(about),
+        "next": _next(about),
         "measured": measured,
         "map_name": "mAP" if measured is None else measured["name"],
         "validation_name": _validation_name(about),
@@ -135,7 +133,7 @@ def _content(
         "all_look": len(looking) == len(mapped),
         "scale": images.scale(),
         "score_ticks": None if scales.scores is None else cards.ticks(scales.scores),
-        "made": [_made(run, spelling) for run in about.runs],
+        "made": [_made(run) for run in about.runs],
         "notes": {"scores": "", "images": "", "missing": ""} | notes,
         "version": version,
         "today": f"{today.day} {today:%B %Y}",
@@ -143,7 +141,7 @@ def _content(
 
 
 def _validation_name(about: ReportData) -> str:
-    """What is measured on validation: mAP, or observed-label mAP."""
+    """The validation metric: mAP, or observed-label mAP."""
     by_run = (run.measured("val") for run in about.runs)
     return next((str(measured["name"]) for measured in by_run if measured is not None), "mAP")
 
@@ -162,36 +160,37 @@ def _data(about: ReportData) -> dict[str, Any]:
     }
 
 
-def _trust(about: ReportData, spelling: Spelling) -> list[str]:
-    """What is wrong with the thresholds of a run, and what mends them."""
+def _trust(about: ReportData) -> list[str]:
+    """Sentences on unreliable thresholds of a run, and their remedies."""
     folder = about.reference.folder
     if len(about.runs) > 1 or not folder.thresholds_file.is_file():
         return []
-    return [spell(text, spelling) for text in trust_in(load_class_thresholds(folder), folder.path)]
+    return [spell(text) for text in trust_in(load_class_thresholds(folder), folder.path)]
 
 
-def _next(about: ReportData, spelling: Spelling) -> list[str]:
-    """What to do with a run next."""
+def _next(about: ReportData) -> list[str]:
+    """Sentences on what to do next with a run."""
     run = about.reference.folder.path
     if len(about.runs) > 1:
         return []
     predict, review = command("predict", run, "MORE-IMAGES", out="tags.csv"), command("review", run)
     return [
-        spell(f"{predict} labels other images.", spelling),
-        spell(f"{review} asks you about likely labels: the answers make the model better.", spelling),
+        spell(f"{predict} labels other images."),
+        spell(f"{review} asks you about likely labels: the answers make the model better."),
     ]
 
 
 def in_code(text: str) -> Markup:
     """A text whose parts between backticks are code."""
-    parts = escape(text).split("`")
+    pieces = escape(text).split("`")
     return Markup("").join(
-        Markup("<code>{}</code>").format(part) if number % 2 else part for number, part in enumerate(parts)
+        Markup("<code>{}</code>").format(piece) if number % 2 else piece
+        for number, piece in enumerate(pieces)
     )
 
 
-def _made(run: ShownRun, spelling: Spelling) -> dict[str, Any]:
-    """How a run came about, word by word."""
+def _made(run: ShownRun) -> dict[str, Any]:
+    """How a run was made: its command, versions and settings."""
     expected = run.expected
     return {
         "name": run.name,
@@ -203,5 +202,5 @@ def _made(run: ShownRun, spelling: Spelling) -> dict[str, Any]:
         "versions": run.about.get("versions", {}),
         "config": run.folder.config_file.read_text(encoding="utf-8"),
         "expected": expected,
-        "remedy": "" if expected is None else spell(expected["remedy"], spelling),
+        "remedy": "" if expected is None else spell(expected["remedy"]),
     }

@@ -1,4 +1,4 @@
-"""The runs of a report: what training left of each, and whether they may stand side by side."""
+"""The runs of a report: load their results, and refuse runs that cannot be compared."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,7 +12,7 @@ from sparselabel.errors import ConfigError, DataError, RunError, listing, param
 from sparselabel.expected_positives.class_counts import ExpectedFile, remedy_of
 from sparselabel.file_formats import read_json, read_json_lines
 from sparselabel.inference.class_thresholds import load_class_thresholds, threshold_metrics
-from sparselabel.inference.score_files import saved_scores
+from sparselabel.inference.saved_scores import saved_scores
 from sparselabel.losses.registry import settings_of
 from sparselabel.report.figures.style import names_of
 from sparselabel.run import EpochRecord, Run, saw_hidden_labels
@@ -44,8 +44,8 @@ class ShownRun:
             return None
         if "expected_positives" not in settings_of(self.config.method):
             return None  # it is for the thresholds
-        found = read_json(self.folder.expected_file, ExpectedFile, "train again", error=RunError)
-        return {**found, "remedy": remedy_of(found["how"], found["K"], found["interval"])}
+        estimate = read_json(self.folder.expected_file, ExpectedFile, "train again", error=RunError)
+        return {**estimate, "remedy": remedy_of(estimate["how"], estimate["K"], estimate["interval"])}
 
     def measured(self, split: str) -> dict[str, Any] | None:
         """The measures of a split at the best epoch."""
@@ -55,7 +55,7 @@ class ShownRun:
 
 @dataclass(frozen=True, eq=False)
 class ReportData:
-    """What a report is about: runs with the same classes and images, the first one being the reference.
+    """The runs of a report, with the same classes and images; the first one is the reference.
 
     ``split`` is None where the data has neither a test nor a validation split.
     """
@@ -84,7 +84,7 @@ class ReportData:
 def read_runs(
     runs: Sequence[Path | Run], split: str | None = None, moved: Path | Dataset | None = None
 ) -> ReportData:
-    """Read finished runs of the same data; ``moved`` is where that is now, if not where it was."""
+    """Read finished runs of the same data; ``moved`` is its new folder, if it was moved."""
     paths = [run.path if isinstance(run, Run) else run for run in runs]
     if not paths:
         raise ConfigError("there is nothing to report on", "name one or more finished runs")
@@ -108,13 +108,13 @@ def read_runs(
 
 def shortened(names: Sequence[str]) -> list[str]:
     """Names without the end that all of them share, as in an-0.01-seed0 and role-0.01-seed0."""
-    parts = [name.split("-") for name in names]
+    words = [name.split("-") for name in names]
     same = 0
-    while len(names) > 1 and all(len(part) > same + 1 for part in parts):
-        if len({part[-same - 1] for part in parts}) > 1:
+    while len(names) > 1 and all(len(name_words) > same + 1 for name_words in words):
+        if len({name_words[-same - 1] for name_words in words}) > 1:
             break
         same += 1
-    return ["-".join(part[: len(part) - same]) for part in parts]
+    return ["-".join(name_words[: len(name_words) - same]) for name_words in words]
 
 
 def _read(run: Run, name: str) -> ShownRun:

@@ -1,4 +1,4 @@
-"""The tables of a report: runs, measures, classes; and charts of mAP by labels, by size and of scores."""
+"""Tables of a report (runs, metrics, classes), and charts of mAP by labels, by size and of scores."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -73,7 +73,7 @@ class ThresholdRow:
 
 
 def run_rows(about: ReportData, scored: Scored) -> list[RunRow]:
-    """What each run reached."""
+    """The rows of the table of runs."""
     values = [(measured or {}).get("value") for measured in _measured(about)]
     oracles = [about.hidden and run.oracle for run in about.runs]
     # The best run is one that could have been trained; oracles count only among themselves.
@@ -225,7 +225,7 @@ def _measured(about: ReportData) -> list[dict[str, Any] | None]:
 
 
 def name_of_split(about: ReportData) -> str:
-    """What the split is called in the text."""
+    """The name of the split in the text."""
     return SPLITS.get(about.split or "", "")
 
 
@@ -278,7 +278,7 @@ def calibrated_runs(about: ReportData) -> list[CalibratedRun]:
 
 
 def reliability_charts(about: ReportData) -> list[Drawn]:
-    """Of scores of a tenth, how many are really there: calibrated, and as the model gives them."""
+    """Reliability diagrams: the share of positives in each tenth of the scores, calibrated and raw."""
     numbers = {run.name: number for number, run in enumerate(about.runs)}
     middles = [5.0 + 10 * tenth for tenth in range(10)]
     names = [f"{middle / 100:.2f}" for middle in middles]
@@ -302,6 +302,6 @@ def _share(row: dict[str, Any]) -> float | None:
 
 
 def _decided(about: ReportData) -> dict[str, dict[str, Any]]:
-    """By run what its thresholds bring on the split."""
+    """The metrics at the classes' own thresholds on the split, by run."""
     by_run = zip(about.runs, _measured(about), strict=True)
     return {run.name: measured["decided"] for run, measured in by_run if measured and measured.get("decided")}

@@ -1,1 +1,1 @@
-"""A page on which people confirm or reject suggested labels: what to ask, what was answered, the server."""
+"""Review: a page on which people confirm or reject suggested labels."""

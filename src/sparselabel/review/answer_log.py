@@ -1,4 +1,4 @@
-"""The file of answers while it is written: every answer is on the disk before anybody is told so."""
+"""The answer file of a review: every answer is on disk before it is acknowledged."""
 
 import csv
 import os
@@ -88,7 +88,7 @@ class AnswerFile:
         return new
 
     def last_words(self) -> dict[tuple[str, str], int]:
-        """What counts in the end."""
+        """The valid answers."""
         return last_words(self.answers)
 
     def _mend(self) -> None:

@@ -1,4 +1,4 @@
-"""A review of whole images: random ones, of which every class is answered, to count positives in.
+"""A review that asks for every class of random images, to count positives.
 
 Counting expected positives (`sparselabel expect`) wants images chosen at random: those that a model suggests
 have more of some classes than others.
@@ -97,7 +97,7 @@ class CompleteImageReview(ReviewSession):
         return {"row": row, "class": -1, "image": self.name_of(row), "classes": listed, "answer": None}
 
     def summary(self, column: int | None = None) -> dict[str, Any]:
-        """How many images are done, and how many classes they have: K, and how sure that is."""
+        """The number of finished images, and K with its uncertainty."""
         with self.lock:
             counts = np.asarray([number for number, _ in self._done.values()], dtype=np.float64)
         mean = float(counts.mean()) if len(counts) else 0.0

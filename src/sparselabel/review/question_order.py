@@ -1,4 +1,4 @@
-"""Which unknown labels to ask about first: a pure function of scores and what is known.
+"""The order of questions: a pure function of the scores and the known labels.
 
     useful     what a yes would bring, summed up so that classes with few known positives come first
     likely     the highest scores, whatever the class
@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.labels import POSITIVE, UNKNOWN, LabelMatrix, Labels, SparseLabels, count_per_class
+from sparselabel.data.labels import UNKNOWN, LabelMatrix, Labels, count_per_class
 from sparselabel.errors import ConfigError, DataError, nearest
 
 How = Literal["useful", "likely", "uncertain", "random"]
@@ -54,20 +54,15 @@ def questions(
         return _columns([(row, column) for row, column, _ in chosen])
     value = _closeness if how == "uncertain" else _as_it_is
     pool = Pool.of(scores, observed, count, value)
-    places, classes = np.nonzero(pool.rows >= 0)
-    rows, values = pool.rows[places, classes].astype(np.int64), pool.values[places, classes]
+    ranks, classes = np.nonzero(pool.rows >= 0)
+    rows, values = pool.rows[ranks, classes].astype(np.int64), pool.values[ranks, classes]
     order = np.lexsort((classes, rows, -values))[:count]
     return rows[order], classes[order].astype(np.int64)
 
 
 def known_positives(observed: LabelMatrix) -> npt.NDArray[np.float64]:
-    """(L,) How many positives of each class are known, counted in blocks."""
-    if isinstance(observed, SparseLabels):
-        return count_per_class(observed).astype(np.float64)
-    known = np.zeros(observed.shape[1])
-    for start, stop in _blocks(observed.shape):
-        known += (observed[start:stop] == POSITIVE).sum(axis=0)
-    return known
+    """(L,) How many positives of each class are known."""
+    return count_per_class(observed).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,17 +110,17 @@ class Pool:
         """
         waiting = []
         for at, column in enumerate(self.columns):
-            place, many = self._next(at, 0, passed), float(known[column])
-            if place is not None:
-                waiting.append((-chance(float(self.values[place, at])) / (1 + many), at, place, many))
+            rank, many = self._next(at, 0, passed), float(known[column])
+            if rank is not None:
+                waiting.append((-chance(float(self.values[rank, at])) / (1 + many), at, rank, many))
         heapify(waiting)
         for _ in range(count):
             if not waiting:
                 return
-            _, at, place, many = waiting[0]
-            score = float(self.values[place, at])
-            yield int(self.rows[place, at]), self.columns[at], score
-            after, many = self._next(at, place + 1, passed), many + chance(score)
+            _, at, rank, many = waiting[0]
+            score = float(self.values[rank, at])
+            yield int(self.rows[rank, at]), self.columns[at], score
+            after, many = self._next(at, rank + 1, passed), many + chance(score)
             if after is None:
                 heappop(waiting)
             else:
@@ -143,10 +138,10 @@ class Pool:
         best, most = [], 0.0
         for at, column in enumerate(self.columns):
             chosen: list[tuple[int, int, float]] = []
-            place = self._next(at, 0, passed)
-            while place is not None and len(chosen) < count:
-                chosen.append((int(self.rows[place, at]), column, float(self.values[place, at])))
-                place = self._next(at, place + 1, passed)
+            rank = self._next(at, 0, passed)
+            while rank is not None and len(chosen) < count:
+                chosen.append((int(self.rows[rank, at]), column, float(self.values[rank, at])))
+                rank = self._next(at, rank + 1, passed)
             yes = sum(chance(score) for _, _, score in chosen)
             worth = math.log1p(yes / (1 + float(known[column])))
             if worth > most:
@@ -157,12 +152,12 @@ class Pool:
         """Whether a class has no question left here, but may have more."""
         return any(self._next(at, 0, passed) is None for at in np.flatnonzero(self.full).tolist())
 
-    def _next(self, at: int, place: int, passed: Passed) -> int | None:
+    def _next(self, at: int, rank: int, passed: Passed) -> int | None:
         rows, column = self.rows[:, at], self.columns[at]
-        while place < len(rows) and rows[place] >= 0:
-            if not passed(int(rows[place]), column):
-                return place
-            place += 1
+        while rank < len(rows) and rows[rank] >= 0:
+            if not passed(int(rows[rank]), column):
+                return rank
+            rank += 1
         return None
 
 
@@ -249,7 +244,7 @@ def _as_it_is(scores: Floats) -> Floats:
 
 
 def _closeness(scores: Floats) -> Floats:
-    """From 0 to 1: how near scores are to one half."""
+    """How close scores are to one half, from 0 to 1."""
     return np.asarray(1 - 2 * np.abs(scores - 0.5), dtype=np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Training with the answers of a review, in a process of its own, and what it changed.
+"""Retrain with the answers of a review in a separate process, and compare the results.
 
 python -m sparselabel.review.retrain RUN DATA OUT ANSWERS [ANSWERS ...]
 """
@@ -16,7 +16,7 @@ from sparselabel.data.answers import with_files
 from sparselabel.data.dataset import open_prepared
 from sparselabel.errors import SparselabelError
 from sparselabel.inference.class_thresholds import load_class_thresholds
-from sparselabel.inference.score_files import saved_scores
+from sparselabel.inference.saved_scores import saved_scores
 from sparselabel.metrics.bootstrap import paired_bootstrap
 from sparselabel.run import Run
 from sparselabel.training.train_run import train_run
@@ -106,7 +106,7 @@ def why_not(run: Run) -> str:
 
 
 def free_folder(run: Run) -> Path:
-    """Where the next run goes: beside this one, and nothing is there yet."""
+    """A free folder beside the run for the next one."""
     number, name = 1, f"{run.path.name}-reviewed"
     while (folder := run.path.with_name(name if number == 1 else f"{name}-{number}")).exists():
         number += 1
@@ -119,7 +119,7 @@ def _epochs(run: Run) -> int:
 
 
 def difference(run: Run, other: Run) -> dict[str, Any]:
-    """What a second run on the same images changed: mAP and its interval, and thresholds to rely on."""
+    """The changes by a second run on the same images: mAP with its interval, and reliable thresholds."""
     split = "test" if other.scores_file("test").is_file() else "val"
     change: dict[str, Any] = {
         name: sum(row.trust != "poor" for row in load_class_thresholds(one).classes)
@@ -130,9 +130,9 @@ def difference(run: Run, other: Run) -> dict[str, Any]:
         first, second = saved_scores(run, split), saved_scores(other, split)
         if np.array_equal(first.labels.ids, second.labels.ids):
             # The labels of validation are those of the second run: it knows the answers about them.
-            found = paired_bootstrap(first.array, second.array, second.positive, DRAWS)
-            change |= {"split": split, "before": found.first, "after": found.second}
-            change |= {"low": found.low, "high": found.high}
+            bootstrap = paired_bootstrap(first.array, second.array, second.positive, DRAWS)
+            change |= {"split": split, "before": bootstrap.first, "after": bootstrap.second}
+            change |= {"low": bootstrap.low, "high": bootstrap.high}
     return change
 
 

@@ -70,7 +70,7 @@ class Images:
         return stream.getvalue(), image.size
 
     def heat_map(self, row: int, column: int) -> bytes:
-        """Where the model sees a class: clear where it does not, over all of the image."""
+        """A heat map of a class over the whole image, transparent where the model does not see it."""
         _, (width, height) = self.image(row)
         scale = min(1.0, MAP_SIDE / max(width, height))
         size = max(1, round(width * scale)), max(1, round(height * scale))
@@ -119,7 +119,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Shared:
-    """Where people on a network open the review: a name or address of this machine, and its TLS files."""
+    """The address of a review on a network: a name of this machine, and its TLS files."""
 
     host: str
     certificate: Path
@@ -143,7 +143,7 @@ class Shared:
 
 
 def shared_at(host: str | None, certificate: Path | None, key: Path | None) -> Shared | None:
-    """Where to share a review, or None for this machine alone; refuses a network without TLS."""
+    """The address to share a review at, or None for this machine alone; raises for a network without TLS."""
     if host is None and certificate is None and key is None:
         return None
     if host is None or certificate is None or key is None:
@@ -217,7 +217,7 @@ class ReviewServer(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that it listens on."""
         return int(self.server_address[1])
 
     @property
@@ -232,7 +232,7 @@ class ReviewServer(ThreadingHTTPServer):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """What browsers call it: the first is its address."""
+        """The host names that browsers use; the first is its address."""
         if self.shared is None:
             return f"{HOST}:{self.port}", f"localhost:{self.port}"
         name = f"[{self.host}]" if ":" in self.host else self.host
@@ -388,7 +388,7 @@ class _Handler(BaseHTTPRequestHandler):
         return given
 
     def _reviewer(self, given: dict[str, Any]) -> str | None:
-        """Who answers; None is whoever started the review, which on a network nobody is."""
+        """The reviewer of a request; None for the person who started the review, never on a network."""
         name = given.get("reviewer")
         if not name:
             if self.server.shared is not None:

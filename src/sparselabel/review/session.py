@@ -1,8 +1,9 @@
-"""A review: what is known, what was answered, what to ask next. The server's threads share one."""
+"""The state of a review: known labels, answers, and next questions. The server's threads share one."""
 
 import math
 import threading
-from collections.abc import Container, Iterable
+import time
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,8 +15,47 @@ from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError
 from sparselabel.review.answer_log import AnswerFile
-from sparselabel.review.leases import Leases
 from sparselabel.review.question_order import Chance, Passed, Pool, known_positives
+
+Entry = tuple[int, int]
+LEASE_SECONDS = 600.0
+"""How long a silent page keeps its questions."""
+
+
+class Leases:
+    """Leases of questions (row, class) by pages. They end when a page releases them or is silent too long."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._entries_of: dict[str, set[Entry]] = {}
+        self._until: dict[str, float] = {}
+
+    def of_others(self, page: str) -> set[Entry]:
+        """The questions held by other pages."""
+        with self._lock:
+            now = self._clock()
+            for gone in [name for name, until in self._until.items() if until < now]:
+                self.release(gone)
+            return {entry for name, entries in self._entries_of.items() if name != page for entry in entries}
+
+    def hold(self, page: str, entries: Iterable[Entry]) -> None:
+        """Lease these questions to a page, instead of those it had."""
+        with self._lock:
+            self._entries_of[page] = set(entries)
+            self.renew(page)
+
+    def renew(self, page: str) -> None:
+        """Extend the lease of a page that is still open."""
+        with self._lock:
+            if page in self._entries_of:
+                self._until[page] = self._clock() + LEASE_SECONDS
+
+    def release(self, page: str) -> None:
+        """Release the questions of a page."""
+        with self._lock:
+            self._entries_of.pop(page, None)
+            self._until.pop(page, None)
 
 
 class ReviewSession:
@@ -48,7 +88,6 @@ class ReviewSession:
             )
 
 
-Entry = tuple[int, int]
 FEWEST, MOST = 64, 4096  # questions of a class that are kept ready, at first and at most
 AHEAD = 50  # questions of which the number of expected yeses is told
 FITTED = 2000  # latest answers that tell how scores are to be read
@@ -65,7 +104,7 @@ class Said(NamedTuple):
 
 @dataclass(frozen=True)
 class Given:
-    """Answers that somebody gave together: one, or a page of them."""
+    """Answers given together: one, or a page of them."""
 
     reviewer: str
     entries: list[Entry]
@@ -254,16 +293,18 @@ class Review(ReviewSession):
         }
 
     def chance_of(self, row: int, column: int) -> float:
-        """How likely an answer is yes."""
+        """The probability that an answer is yes."""
         return self.chance()(float(self.scores[row, column]))
 
     def chance(self) -> Chance:
         """How scores are to be read, by the answers so far."""
         with self.lock:
             asked = [(entry, stack[-1].value) for entry, stack in [*self._stacks.items()][-FITTED:]]
-        told = [(float(self.scores[entry]), value == POSITIVE) for entry, value in asked if value != SKIPPED]
-        told = [(score, yes) for score, yes in told if not math.isnan(score)]
-        return Chance.fitted([score for score, _ in told], [yes for _, yes in told])
+        answered = [
+            (float(self.scores[entry]), value == POSITIVE) for entry, value in asked if value != SKIPPED
+        ]
+        answered = [(score, yes) for score, yes in answered if not math.isnan(score)]
+        return Chance.fitted([score for score, _ in answered], [yes for _, yes in answered])
 
     def _known_now(self) -> npt.NDArray[np.float64]:
         known = self._known_before.copy()
@@ -273,7 +314,7 @@ class Review(ReviewSession):
         return known
 
     def summary(self, column: int | None = None) -> dict[str, Any]:
-        """How far the review is, and what it has brought and may bring."""
+        """The progress of the review, and what it has found and may find."""
         with self.lock:
             last = [(entry, stack[-1].value) for entry, stack in self._stacks.items()]
             counts = {word: sum(value == number for _, value in last) for word, number in VALUES.items()}
@@ -298,7 +339,7 @@ class Review(ReviewSession):
             }
 
     def goal(self) -> dict[str, Any] | None:
-        """How many more answers the goal takes, if it has an end."""
+        """The number of further answers that the goal needs, if it has an end."""
         return None
 
 

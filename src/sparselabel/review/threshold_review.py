@@ -1,4 +1,4 @@
-"""A review for thresholds: questions about validation images, over the scores of classes of poor trust."""
+"""A review for thresholds: it asks about validation images near the thresholds of unreliable classes."""
 
 from collections import Counter
 from typing import Any
@@ -34,7 +34,6 @@ class ThresholdReview(Review):
         super().__init__(split, scores, answers)
 
     def chance_of(self, row: int, column: int) -> float:
-        """The calibrated score."""
         return float(self._calibrated[row, column])
 
     def more(self, column: int) -> int | None:
@@ -100,7 +99,7 @@ class ThresholdReview(Review):
 
 def _evenly(step: int) -> float:
     """Numbers of 0..1 of which any first few lie evenly: 0, 1/2, 1/4, 3/4, 1/8, … (van der Corput)."""
-    value, part = 0.0, 0.5
+    value, digit = 0.0, 0.5
     while step:
-        value, step, part = value + part * (step % 2), step // 2, part / 2
+        value, step, digit = value + digit * (step % 2), step // 2, digit / 2
     return value

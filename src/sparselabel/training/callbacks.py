@@ -1,4 +1,4 @@
-"""What Python adds to a run: callbacks, loggers, an optimizer and a scheduler of one's own."""
+"""Hooks of ``sparselabel.train``: callbacks, loggers, and your own optimizer and scheduler."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ SchedulerFactory = Callable[[Optimizer, int], LRScheduler]
 
 
 class Callback:
-    """Called while a run trains; a subclass overrides what it wants to see.
+    """Hooks that are called while a run trains; override the ones you need.
 
     To end training, set ``trainer.should_stop``: the epoch is finished, and the best one is kept.
     """
@@ -41,7 +41,7 @@ class Callback:
 
 @dataclass(frozen=True)
 class Hooks:
-    """What was given to ``train`` besides its configuration.
+    """The hooks given to ``train`` besides its configuration.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def checked_hooks(
     optimizer: OptimizerFactory | None,
     scheduler: SchedulerFactory | None,
 ) -> Hooks:
-    """What was given to ``train``, each of its kind."""
+    """The hooks given to ``train``, with their types checked."""
     for name, several in (("callbacks", callbacks), ("loggers", loggers)):
         if not isinstance(several, Iterable):
             kind = type(several).__name__

@@ -62,7 +62,7 @@ CHECKPOINTS = 3  # the newest, the best, and the one that is being written
 
 @dataclass(frozen=True)
 class TrainingState:
-    """How far a run is.
+    """The progress of a run.
 
     ``epochs`` done in all phases; ``phase`` the current one, begun at ``phase_began``; ``phase_over`` whether
     it is at its end; ``best_epoch`` and ``best`` the best validation in this phase so far, None without one.
@@ -151,7 +151,7 @@ def save_checkpoint(
 
 
 def remove_old_files(folder: Path, processes: int) -> None:
-    """Remove memories in files that a newest checkpoint of so many processes does not need."""
+    """Remove files of row stores that the newest checkpoint, of this many processes, does not need."""
     for file in files_of_others(_memory_folder(folder), processes):
         file.unlink()
 
@@ -211,7 +211,7 @@ class Checkpoint:
         return any(name.endswith("/identity") for file in self._memory_files() for name in _names(file))
 
     def _memory_state(self, name: str, process: int) -> dict[str, Tensor]:
-        """What one of its processes has saved of a memory; the file that it names is there."""
+        """A row store's state as one process saved it; raises if the file that it names is missing."""
         path, prefix = self._checked(f"memory-{process}.safetensors"), f"{name}/"
         names = [name for name in _names(path) if name.startswith(prefix)]
         with _reading(path), safe_open(path, "pt") as file:
@@ -241,7 +241,7 @@ class Checkpoint:
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """Where a run can go on, if it has got anywhere."""
+    """The checkpoint to resume from, if there is one."""
     complete = checkpoints(folder)
     return Checkpoint(complete[-1]) if complete else None
 
@@ -305,13 +305,13 @@ def _sync(path: Path) -> None:
 
 def files_of(method: ComposedLoss) -> list[FileRowStore]:
     """The memories that are kept in files, also those that are not written before the warm-up is over."""
-    values = (value for part in method.modules() for value in vars(part).values())
+    values = (value for module in method.modules() for value in vars(module).values())
     return [value for value in values if isinstance(value, FileRowStore)]
 
 
 def in_ram(method: ComposedLoss) -> int:
     """Bytes of the memories in RAM when all are filled; every checkpoint holds them."""
-    values = {id(value): value for part in method.modules() for value in vars(part).values()}
+    values = {id(value): value for module in method.modules() for value in vars(module).values()}
     return sum(value.rows * value.row_bytes for value in values.values() if isinstance(value, RamRowStore))
 
 

@@ -1,4 +1,4 @@
-"""What a run would cost: everything up to a few real steps of each phase, measured; nothing is kept.
+"""Dry runs: measure a few real steps of each phase to forecast memory, disk and time; nothing is saved.
 
     checks of a run ─▶ model, loaders, memories ─▶ per phase: steps of its last epoch ─▶ one batch of scores
                     └▶ what is estimated before training: K from features, a prior by a run of its own
@@ -76,7 +76,7 @@ BYTES_TO_RECOVER = 12  # per training label: scores and estimates of all of them
 
 @dataclass(frozen=True)
 class PhaseCost:
-    """What a phase takes: ``seconds`` a step, bytes of a process at its peak, bytes of a checkpoint.
+    """The cost of a phase: ``seconds`` per step, peak bytes of a process, bytes of a checkpoint.
 
     ``scored`` images are scored after (or before) every epoch, at ``scoring`` seconds each.
     """
@@ -100,7 +100,7 @@ class PhaseCost:
 
 @dataclass(frozen=True)
 class RunCost:
-    """What a run would take, phase by phase; ``scored`` images are scored at its end.
+    """The cost of a run, phase by phase; ``scored`` images are scored at its end.
 
     ``features`` are bytes of stored features beside the data, ``features_in_ram`` those of them in RAM too,
     ``features_time`` the seconds to compute them; ``files`` what the method keeps in files of the run;
@@ -129,7 +129,7 @@ class RunCost:
 
     @property
     def seconds(self) -> float:
-        """Of the whole run: features, estimates, training and scoring."""
+        """Seconds of the whole run: features, estimates, training and scoring."""
         end = self.scored * self.phases[-1].scoring
         before = self.features_time + self.expected_time + self.prior_time
         return before + sum(phase.time for phase in self.phases) + end
@@ -173,17 +173,17 @@ class FirstBatchLoaders(PhaseLoaders):
         if self._file(split, cells, self.engine).exists():
             return super()._features_of(split, cells)
         if (split, cells) not in self._made_up:
-            part, network = self.data.split(split), self._network(self.engine)
-            loader = ImageLoader(part, self.test_view)
+            prepared, network = self.data.split(split), self._network(self.engine)
+            loader = ImageLoader(prepared, self.test_view)
             workers = worker_processes(self.machine.workers, self.fabric.device)
-            seconds, (features, *_) = timed(loader, len(part), self.fabric, workers, network.run)
+            seconds, (features, *_) = timed(loader, len(prepared), self.fabric, workers, network.run)
             one = features[:1].half().cpu() if cells else features[:1].float().mean(dim=(2, 3)).cpu()
-            self._made_up[split, cells] = one.expand(len(part), *one.shape[1:])
+            self._made_up[split, cells] = one.expand(len(prepared), *one.shape[1:])
             self._count(seconds, features)
         return self._made_up[split, cells]
 
     def _count(self, seconds: float, features: Tensor) -> None:
-        """What all missing features will take: those of a frozen backbone, and others that were asked for."""
+        """Add the cost of missing features: those of a frozen backbone, and others that were asked for."""
         wanted = {(name, self._of_cells(name)) for name in self.data.splits if self.config.frozen}
         missing = [one for one in wanted | {*self._made_up} if not self._file(*one, self.engine).exists()]
         width, grid = features.shape[1], features.shape[2] * features.shape[3]
@@ -215,7 +215,7 @@ def timed(
 
 
 def wait(device: torch.device) -> None:
-    """Let a GPU finish what it was asked to do."""
+    """Wait until a GPU has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -309,7 +309,7 @@ def _measured(trainer: Trainer, name: str, rows: Rows) -> PhaseCost:
 
 
 def _gpu(device: torch.device, ask: Callable[[torch.device], Any]) -> int:
-    """What CUDA tells of a GPU; 0 where there is none."""
+    """A number of CUDA's memory statistics; 0 without a GPU."""
     return (ask(device) or 0) if device.type == "cuda" else 0
 
 
@@ -320,7 +320,7 @@ def _to_find(prior: RunCost, images: int) -> float:
 
 @torch.no_grad()
 def _scan(trainer: Trainer, stage: Stage, rows: Rows, progress: Progress) -> Iterator[Step]:
-    """What a method looks over before an epoch: the first batch is real, and the others look like it."""
+    """The steps of a method's scan before an epoch; all of them repeat the first real batch."""
     scorer = Scorer(stage.eval_module, trainer.fabric.device, trainer.config.precision)
     first: Output | None = None
     for some in in_order(rows, stage.phase.batch_size):
@@ -419,10 +419,10 @@ def _ram_at_end(trainer: Trainer) -> int:
     """Bytes that scores take when training is over, and what is made of them; some are in files."""
     classes = len(trainer.data.classes)
     entries = [classes * _size(trainer, split) for split in ("val", "test")]
-    kept = sum(BYTES_OF_SCORE * n for n in entries if BYTES_OF_SCORE * n <= LARGEST_SCORES)
-    measured = kept + BYTES_TO_MEASURE * min(max(entries), MOST_SCORES)
+    stored = sum(BYTES_OF_SCORE * n for n in entries if BYTES_OF_SCORE * n <= LARGEST_SCORES)
+    measured = stored + BYTES_TO_MEASURE * min(max(entries), MOST_SCORES)
     recovered = classes * len(trainer.data.train) * trainer.truth_known
-    return max(measured, kept + BYTES_TO_RECOVER * recovered)
+    return max(measured, stored + BYTES_TO_RECOVER * recovered)
 
 
 def _size(trainer: Trainer, split: str) -> int:

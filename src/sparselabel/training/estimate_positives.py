@@ -1,4 +1,4 @@
-"""Expected positives of prepared data, before training: given, counted, or estimated from features."""
+"""Expected positives of prepared data before training: given, counted, or estimated from features."""
 
 import time
 from contextlib import nullcontext, suppress
@@ -51,7 +51,7 @@ def new_counts(loaders: PhaseLoaders, *, thresholds: bool = False) -> ClassCount
 
 
 def only_thresholds_need_them(data: Dataset, config: TrainConfig) -> bool:
-    """Whether validation is labeled sparsely, on stored features, and nobody said how many there are."""
+    """Whether only thresholds need counts: sparse validation labels on stored features, and no K."""
     val = data.splits.get("val")
     sparse = val is not None and not val.observed.complete and not data.train.observed.complete
     return sparse and config.frozen and config.settings.get("expected_positives") is None
@@ -100,7 +100,7 @@ def _estimated(features: npt.NDArray[np.float32] | None, data: Dataset, seed: in
 
 
 def seconds_to_estimate(loaders: PhaseLoaders) -> float:
-    """How long estimating will take, once there are features: measured with made-up ones of some images.
+    """The seconds that estimating takes once features exist, measured on random features of some images.
 
     Two sizes tell what comes once and what comes for each image.
     """

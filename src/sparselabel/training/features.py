@@ -1,4 +1,4 @@
-"""Features of a frozen backbone, computed once and kept beside the data (Cole 2021's linear protocol).
+"""Stored features of a frozen backbone, computed once and saved with the data (Cole 2021's linear protocol).
 
 Pooled ones (N, D) in float32, or those of cells (N, D, h, w) in float16, for methods and heads that look at
 cells. A file is found by everything that decides its content: the images, the backbone and its weights, the
@@ -43,7 +43,7 @@ def features_file(
     cells: bool = False,
     engine: str = TORCH,
 ) -> Path:
-    """Where the features of a split are, or will be: its name tells the images and what they went through."""
+    """The file of a split's features; its name identifies the images, the backbone and the view."""
     # Labels do not change features: images count by their bytes, not by the split's whole digest.
     images = hashlib.blake2b(np.ascontiguousarray(split.digests).tobytes(), digest_size=8).hexdigest()
     decides: dict[str, object] = {
@@ -104,12 +104,12 @@ def gather_features(file: Path, split: PreparedSplit) -> None:
             shape = (len(split), *features.shape[1:])
             stored = mapped_array(partial, features.dtype, shape, no_room)
         order = np.argsort(digests)
-        place = np.searchsorted(digests, split.digests, sorter=order).clip(max=len(digests) - 1)
-        rows = np.flatnonzero(digests[order[place]] == split.digests)
+        position = np.searchsorted(digests, split.digests, sorter=order).clip(max=len(digests) - 1)
+        rows = np.flatnonzero(digests[order[position]] == split.digests)
         for start in range(0, len(rows), BATCH):
             some = rows[start : start + BATCH]
-            values = features[order[place[some]]]
-            check(order[place[some]], values)
+            values = features[order[position[some]]]
+            check(order[position[some]], values)
             stored[some], sums[some] = values, row_checksums(values)
         stored.flush()
     with named(sums_file(file)), sums_file(partial).open("wb") as stream:
@@ -118,7 +118,7 @@ def gather_features(file: Path, split: PreparedSplit) -> None:
 
 
 def _partial(file: Path, process: str) -> Path:
-    """What a file is called until it is whole.
+    """The name of a file until it is complete.
 
     Another run, also on another machine, may be computing the same: each has a file of its own until then.
     """
@@ -180,12 +180,12 @@ def compute_features(
 
 
 def sums_file(file: Path) -> Path:
-    """Where the checksums of the rows of a file of features are."""
+    """The file with the checksums of the rows of a file of features."""
     return file.with_suffix(".checksums")
 
 
 def read_features(file: Path, cells: bool) -> npt.NDArray[np.floating]:
-    """What ``compute_features`` wrote; those of cells stay on the disk, and are checked as they are read."""
+    """Features from ``compute_features``; those of cells stay on disk and are checked when read."""
     again = "remove it, and it is computed again"
     features: npt.NDArray[np.floating] = read_array(
         file, "f N D h w" if cells else "f N D", again, mapped=cells
@@ -230,13 +230,13 @@ def no_room(folder: Path, size: int, free: int) -> ResourceError:
 
 
 def content_digest(path: Path) -> str:
-    """What tells a file's content from any other."""
+    """A digest of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def weights_identity(config: TrainConfig) -> str:
-    """What the backbone's weights are: a file's content, the published ones, or random ones of a seed."""
+    """The identity of the backbone's weights: a file's content, the published ones, or a random seed."""
     if config.weights == PRETRAINED:
         return PRETRAINED
     if config.weights == NONE:

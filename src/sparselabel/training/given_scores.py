@@ -1,4 +1,4 @@
-"""Another model's scores of the training images: from a file, or of the classes' names (``text:MODEL``).
+"""Another model's scores of the training images: from a file, or from class names (``text:MODEL``).
 
 A run keeps its own copy, and goes on with it.
 """

@@ -1,4 +1,4 @@
-"""What a run tells while it works: a progress bar or plain lines, JSON lines, and what later figures need."""
+"""Logs of a run: a progress bar or plain lines, JSON lines, and data for later figures."""
 
 import json
 import time
@@ -71,7 +71,7 @@ class Log:
         return progress_bar(self.console, total, f"{self.title}: {what}" if self.title else what)
 
     def keep_epochs(self, epochs: int) -> None:
-        """Forget the epochs after the first so many: a resumed run does them again.
+        """Drop logged epochs after the first ``epochs``: a resumed run trains them again.
 
         What cannot be read is dropped, and said: it is a place in a curve, not the run.
         """
@@ -209,7 +209,7 @@ class WatchedImages:
 
 
 class CostMeter:
-    """Time and memory of a run, from when it is made; one that goes on adds to what it has cost before.
+    """Time and memory of a run from now on; a resumed run adds to its earlier cost.
 
     Memory is that of the first process, without its loaders and a GPU's. On Linux it is the run's own peak,
     elsewhere the process's since it began, which may have trained other runs before. Runs that are trained
@@ -224,7 +224,7 @@ class CostMeter:
         forget_peak()
 
     def keep(self) -> None:
-        """Write what it has been until now."""
+        """Write the cost so far."""
         file = self._run.cost_file
         if self._before is None:  # not earlier: an old run may have been replaced
             nothing: CostFile = {"seconds": 0.0, "peak_memory": 0}

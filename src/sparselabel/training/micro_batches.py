@@ -1,13 +1,12 @@
-"""A step whose images go through the model a few at a time: gradients of the whole batch in less memory.
+"""Micro-batches: gradients of the whole batch in less memory.
 
     first pass, without gradients:  views ─ a few ─▶ outputs ─┐
     the method, on the whole batch:                           └─▶ losses ─▶ their gradients by the outputs
     second pass, with gradients:    views ─ a few ─▶ outputs ─▶ ◀─ back, by the outputs' gradients, added up
 
-The method sees all outputs of the batch at once, so that its losses are those of the whole batch, also where
-images are coupled (epr, role, the large losses). The price is a second pass. What a model itself does with
-a whole batch cannot be had in parts: live batch norm has the statistics of the few (see ``live_norms``), and
-dropout draws its masks for the few (see ``draws_masks``).
+The method sees the outputs of the whole batch, so its losses are exact even if they couple images (epr, role,
+large losses). The price is a second forward pass. Only the model itself differs from a whole batch: active
+batch norm uses the statistics of a micro-batch, and dropout draws its masks per micro-batch.
 """
 
 import functools
@@ -31,16 +30,16 @@ Backward = Callable[[Tensor], None]
 
 
 class MicroBatches:
-    """The output of a step's views, made part by part, and the way back through the same parts."""
+    """The output of a step's views, computed in parts, and the backward pass through the same parts."""
 
     def __init__(
         self, model: Any, module: nn.Module, fabric: "Fabric", views: Tensor, parts: int, needs: Needs
     ) -> None:
         self._model, self._fabric, self._maps = model, fabric, needs.maps
-        # As even as can be: the memory is that of the largest.
+        # As even as possible: the largest part determines the memory.
         self._parts = [part for part in views.tensor_split(parts) if len(part)]
         self._states, outputs = [], []
-        with torch.no_grad(), norms_at_rest(module):  # the second pass counts
+        with torch.no_grad(), paused_norm_statistics(module):  # the second pass counts
             for part in self._parts:
                 self._states.append(_random_state(fabric.device))
                 output = model(part, maps=needs.maps)
@@ -60,31 +59,31 @@ class MicroBatches:
         after = _random_state(self._fabric.device)
         for number, (part, state) in enumerate(zip(self._parts, self._states, strict=True)):
             _set_random_state(state, self._fabric.device)  # the same masks as in the first pass
-            with self._in_step(last=number + 1 == len(self._parts)):
+            with self._gradient_sync(last=number + 1 == len(self._parts)):
                 again = self._model(part, maps=self._maps)
                 products = [(getattr(again, name) * own[number]).sum() for name, own in by_part.items()]
                 backward(functools.reduce(torch.add, products))
         _set_random_state(after, self._fabric.device)
 
-    def _in_step(self, last: bool) -> AbstractContextManager[None]:
-        """Processes exchange gradients once, with the last part."""
+    def _gradient_sync(self, last: bool) -> AbstractContextManager[None]:
+        """Processes synchronize gradients once, with the last part."""
         if last or self._fabric.world_size == 1:
             return nullcontext()
         return self._fabric.no_backward_sync(self._model)
 
 
 def _joined(values: tuple[Tensor | None, ...]) -> Tensor | None:
-    """What the parts give as one, whose gradients can be asked for."""
+    """The parts' outputs as one leaf tensor that requires gradients."""
     return None if values[0] is None else torch.cat(values).requires_grad_()  # type: ignore[arg-type]
 
 
-def live_norms(module: nn.Module) -> list[Norm]:
-    """The layers that normalize by statistics of the batch they see."""
+def active_norms(module: nn.Module) -> list[Norm]:
+    """The normalization layers that use the statistics of the batch."""
     return [layer for layer in norms(module) if layer.training]
 
 
-def draws_masks(module: nn.Module) -> bool:
-    """Whether something in it drops numbers at random: dropout, that of attention, timm's of whole paths."""
+def has_dropout(module: nn.Module) -> bool:
+    """Whether it drops activations at random: dropout, attention dropout or timm's drop path."""
     return any(
         isinstance(value := getattr(layer, name, 0), float) and value > 0
         for layer in module.modules()
@@ -93,14 +92,14 @@ def draws_masks(module: nn.Module) -> bool:
 
 
 def differences_from_whole_batch(module: nn.Module, phase: Phase, processes: int) -> Iterator[str]:
-    """What the model itself does otherwise where a batch goes through it in parts, in words."""
+    """Notes on how the model's results differ from those with the whole batch at once."""
     few = -(-phase.batch_size // processes // phase.micro_batches)
-    if live_norms(module.train()):
+    if active_norms(module.train()):
         yield (
             f"batch norm sees {few} images at a time, so that this is not the same as a batch of "
             f"{phase.batch_size} at once; with frozen norms (`finetune.frozen_norm`) it would be"
         )
-    if draws_masks(module):
+    if has_dropout(module):
         yield (
             f"dropout draws its masks for {few} images at a time: gradients are those of other masks "
             f"than with a batch of {phase.batch_size} at once, and the same on average"
@@ -108,9 +107,9 @@ def differences_from_whole_batch(module: nn.Module, phase: Phase, processes: int
 
 
 @contextmanager
-def norms_at_rest(module: nn.Module) -> Iterator[None]:
-    """Let batch norm not count what it sees: it is seen a second time."""
-    layers = live_norms(module)
+def paused_norm_statistics(module: nn.Module) -> Iterator[None]:
+    """Keep batch norm from updating its running statistics: it sees each image a second time."""
+    layers = active_norms(module)
     before = [layer.momentum for layer in layers]
     for layer in layers:
         layer.momentum = 0.0

@@ -1,4 +1,4 @@
-"""The model under training: a backbone that is made only when it is needed, and a head."""
+"""The network under training: a backbone that is made only when it is needed, and a head."""
 
 import copy
 import warnings

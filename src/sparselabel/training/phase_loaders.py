@@ -1,4 +1,4 @@
-"""The loaders of each phase: views of images, or features that were stored before training."""
+"""The loaders of each phase: views of images, or stored features."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -54,7 +54,7 @@ class PhaseLoaders:
 
     @cached_property
     def engine(self) -> str:
-        """What makes stored features, in all processes; found out when it is first asked for.
+        """The engine that computes stored features in all processes, chosen at first use.
 
         Where nobody says, features that are there already are taken, whatever made them.
         """
@@ -93,7 +93,7 @@ class PhaseLoaders:
 
     @property
     def test_view(self) -> View:
-        """How images are seen in evaluation, and to compute stored features."""
+        """The view of images in evaluation, and for stored features."""
         return evaluation_view(self.config)
 
     def uses_stored_features(self, phase: str) -> bool:
@@ -101,7 +101,7 @@ class PhaseLoaders:
         return phase == "head" and self.config.frozen
 
     def feature_width(self) -> int:
-        """How many numbers a stored feature has."""
+        """The width of stored features."""
         return self._stored("train").shape[1]
 
     def check(self, network: Network) -> None:
@@ -136,8 +136,8 @@ class PhaseLoaders:
 
     def _file(self, split: str, cells: bool, engine: str) -> Path:
         if (split, cells, engine) not in self._files:  # images and weights are hashed for it
-            part, folder = self.data.split(split), self.data.features_folder
-            file = features_file(part, folder, self.config, self.test_view, cells, engine)
+            prepared, folder = self.data.split(split), self.data.features_folder
+            file = features_file(prepared, folder, self.config, self.test_view, cells, engine)
             self._files[split, cells, engine] = file
         return self._files[split, cells, engine]
 
@@ -225,7 +225,7 @@ class PhaseLoaders:
         if self.uses_stored_features(phase):
             return self._feature_loader(split)
         if split not in self._evaluation:
-            part = self.data.split(split)
+            prepared = self.data.split(split)
             workers, device = self.machine.workers, self.fabric.device
-            self._evaluation[split] = evaluation_loader(self.config, part, workers, device)
+            self._evaluation[split] = evaluation_loader(self.config, prepared, workers, device)
         return self._evaluation[split]

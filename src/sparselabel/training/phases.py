@@ -1,4 +1,4 @@
-"""A phase made ready: what is trained, by which optimizer, at which learning rates, on which batches."""
+"""``Stage``: a phase with its module, optimizer, learning rates and batches."""
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -16,19 +16,19 @@ from sparselabel.losses.base import Needs
 from sparselabel.models.classifier import HEAD, Output
 from sparselabel.slow_imports import import_timm
 from sparselabel.training.callbacks import Hooks
-from sparselabel.training.micro_batches import Backward, MicroBatches, norms_at_rest
+from sparselabel.training.micro_batches import Backward, MicroBatches, paused_norm_statistics
 from sparselabel.training.schedule import lr_at, momentum_at
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-AHEAD = 4  # batches that a memory on the disk may fetch before their turn
-MULTIPLE = "multiple"  # of the phase's learning rate, in a group of the optimizer
+AHEAD = 4  # batches whose rows are prefetched from row stores on disk
+MULTIPLE = "multiple"  # key of an optimizer's parameter group: its multiple of the phase's learning rate
 
 
 @dataclass
 class Stage:
-    """A phase at work: ``module`` is trained (the head on features, or the classifier on views).
+    """A phase being trained: ``module`` is the head (on stored features) or the whole classifier (on views).
 
     ``fabric_module`` is the module as Fabric wraps it (in DDP with several processes), or the module itself
     where that adds nothing. ``average`` is the EMA of the weights, if the phase has one.
@@ -68,8 +68,10 @@ class Stage:
 
     def _optimizer(self) -> torch.optim.Optimizer:
         if self.hooks.optimizer is None:
-            return make_optimizer(self.phase, _groups(self.phase, self.module))
-        optimizer = self.hooks.optimizer([one for one in self.module.parameters() if one.requires_grad])
+            return make_optimizer(self.phase, _parameter_groups(self.phase, self.module))
+        optimizer = self.hooks.optimizer(
+            [weight for weight in self.module.parameters() if weight.requires_grad]
+        )
         if not isinstance(optimizer, torch.optim.Optimizer):
             kind = type(optimizer).__name__
             problem = f"{param('optimizer')} must return a torch.optim.Optimizer, not {kind}"
@@ -115,7 +117,7 @@ class Stage:
         return micro_batches.output, lambda loss: micro_batches.backward(loss, self._backward)
 
     def optimizer_step(self) -> None:
-        """One step of the optimizer by the gradients that are there, and of the running average."""
+        """Clip gradients, step the optimizer and the scheduler, and update the EMA of the weights."""
         if self.phase.grad_clip:
             self.fabric.clip_gradients(self.fabric_module, self.optimizer, max_norm=self.phase.grad_clip)
         self.optimizer.step()
@@ -126,8 +128,8 @@ class Stage:
             self.average.update(self.module)  # type: ignore[operator]
 
     def _backward(self, loss: Tensor) -> None:
-        again = isinstance(self.phase, FinetunePhase) and self.phase.grad_checkpointing
-        with norms_at_rest(self.module) if again else nullcontext():
+        recomputes = isinstance(self.phase, FinetunePhase) and self.phase.grad_checkpointing
+        with paused_norm_statistics(self.module) if recomputes else nullcontext():
             if self._backward_by_fabric:
                 self.fabric.backward(loss)
             else:
@@ -135,12 +137,12 @@ class Stage:
 
     @property
     def eval_module(self) -> nn.Module:
-        """What is evaluated and kept: the running average of the weights, if there is one."""
+        """The module that is evaluated and saved: the EMA of the weights, if there is one."""
         return self.module if self.average is None else self.average.module  # type: ignore[return-value]
 
 
-def _groups(phase: Phase, module: nn.Module) -> list[nn.Parameter] | list[dict[str, Any]]:
-    """What is trained: all at one rate, or the head at a multiple of it."""
+def _parameter_groups(phase: Phase, module: nn.Module) -> list[nn.Parameter] | list[dict[str, Any]]:
+    """The trained parameters: all at one rate, or the head at a multiple of it."""
     multiple = phase.head_rate if isinstance(phase, FinetunePhase) else 1.0
     named = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
     if multiple == 1:
@@ -215,7 +217,7 @@ COMPILERS = ("torch._dynamo", "torch._inductor")
 
 
 def not_compiled(error: Exception) -> ConfigError:
-    """The error to raise when PyTorch's compiler cannot do its work, as where there is no C++ compiler."""
+    """The error to raise when ``torch.compile`` fails, for example without a C++ compiler."""
     reason = " ".join(str(error).split())[:200]
     return ConfigError(
         f"the network cannot be compiled ({type(error).__name__}: {reason})",

@@ -1,4 +1,4 @@
-"""What a run will use, decided from its configuration and its data before anything slow begins.
+"""Resolve a configuration and data into what a run will use, before anything slow begins.
 
 (config, data) ──▶ method, settings, K, preset ──▶ Resolved, or an error that says what does not go together
 """
@@ -38,7 +38,7 @@ BOOSTED = "boostlu"  # the preset of a boosted head, whatever the data set
 
 @dataclass(frozen=True)
 class Resolved:
-    """What a run will use: the configuration with all that follows from the data, and what its method needs.
+    """A resolved run: the configuration, with all that follows from the data, and the needs of its method.
 
     ``notes`` say what was chosen in place of what was asked for.
     """
@@ -64,7 +64,7 @@ def resolve(data: Dataset, config: TrainConfig) -> Resolved:
 
 
 def with_expected_positives(config: TrainConfig, data: Dataset) -> TrainConfig:
-    """K, where it is needed and not given: counted in fully labeled validation data (Verelst 2023 §4.1).
+    """Set K if it is needed and not given: counted in fully labeled validation data (Verelst 2023 §4.1).
 
     A file of expected positives is read already now, to find what is wrong with it.
     """
@@ -166,7 +166,7 @@ def with_boosted_preset(config: TrainConfig) -> TrainConfig:
 
 
 def chosen(asked: TrainConfig, config: TrainConfig) -> Iterator[str]:
-    """What was chosen in place of what was asked for, in words."""
+    """Notes on settings that were chosen automatically."""
     if config.method != asked.method:
         yield f"method {config.method}, chosen by {asked.method} for these epochs and this head"
     if config.settings.get("preset") != asked.settings.get("preset"):
@@ -182,7 +182,7 @@ def stores_cells(config: TrainConfig) -> bool:
 
 
 def needs_of(config: TrainConfig) -> Needs:
-    """What the configuration's method needs, also where its K has still to be found out."""
+    """The needs of the configuration's method, even before K is known."""
     return registry.needs_of(config.method, config.settings)
 
 

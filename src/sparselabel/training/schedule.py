@@ -1,4 +1,4 @@
-"""The learning rate and momentum of every step: pure functions, so there is nothing to save or restore."""
+"""Learning rate and momentum of every step, as pure functions: there is nothing to save or restore."""
 
 import math
 
@@ -6,11 +6,11 @@ from sparselabel.config import Phase
 
 RISE = 0.2  # one-cycle: the share of steps in which the rate rises (Query2Label's recipe)
 START, END = 1 / 25, 1 / 25e4  # one-cycle: first and last rate, as parts of the highest
-MOST, LEAST = 0.95, 0.85  # one-cycle: momentum at its ends, and where the rate is highest (torch's defaults)
+MOST, LEAST = 0.95, 0.85  # one-cycle: momentum at both ends, and at the highest rate (PyTorch's defaults)
 
 
 def lr_at(phase: Phase, step: int, steps: int) -> float:
-    """The rate of step ``step`` (from 0) of the phase's ``steps``."""
+    """The learning rate of step ``step`` (from 0) of the phase's ``steps``."""
     highest = phase.lr
     match phase.schedule:
         case "constant":
@@ -22,7 +22,7 @@ def lr_at(phase: Phase, step: int, steps: int) -> float:
 
 
 def momentum_at(phase: Phase, step: int, steps: int) -> float | None:
-    """The momentum of a step (Adam's β₁), where the schedule moves it: against the rate, in one cycle."""
+    """The momentum of a step (Adam's β₁) if the schedule changes it: opposite to the rate, in one-cycle."""
     return _cycle(step, steps, MOST, LEAST, MOST) if phase.schedule == "one-cycle" else None
 
 
@@ -34,5 +34,5 @@ def _cycle(step: int, steps: int, first: float, middle: float, last: float) -> f
 
 
 def _between(start: float, end: float, share: float) -> float:
-    """From start to end along half a cosine."""
+    """Interpolate from start to end along half a cosine."""
     return end + (start - end) * (1 + math.cos(math.pi * share)) / 2

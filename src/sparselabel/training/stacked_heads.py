@@ -1,4 +1,4 @@
-"""Linear heads of several runs on the same stored features, trained side by side as one computation.
+"""Train the linear heads of several runs on the same stored features as one computation.
 
     rows (R, B) ─▶ features (R, B, D) ─▶ logits (R, B, L) ─▶ losses (R,) ─▶ gradients (R, L, D) ─▶ optimizer
 
@@ -125,7 +125,7 @@ def _finish(trainer: Trainer, state: TrainingState | SparselabelError) -> dict[s
 
 
 def most_side_by_side(trainer: Trainer) -> int:
-    """How many runs like this one to train at once; 1 if what it remembers is in files."""
+    """The number of runs like this one to train at once; 1 if its row stores are in files."""
     if files_of(trainer.method):
         return 1
     remembered = in_ram(trainer.method)
@@ -182,9 +182,9 @@ class StackedHeads:
         described = []
         self.groups: list[tuple[list[int], nn.Parameter]] = []
         for (lr, weight_decay), runs in groups.items():
-            part = slice(runs[0], runs[-1] + 1)
-            parameter = nn.Parameter(self.parameters[part])
-            parameter.grad = self.gradients[part]
+            run_slice = slice(runs[0], runs[-1] + 1)
+            parameter = nn.Parameter(self.parameters[run_slice])
+            parameter.grad = self.gradients[run_slice]
             self.groups.append((runs, parameter))
             described.append(
                 {"params": [parameter], "weight_decay": weight_decay, MULTIPLE: lr / self.phase.lr}
@@ -267,7 +267,7 @@ class StackedHeads:
     def end_epoch(
         self, run: int, state: TrainingState, losses: dict[str, float], logits: Tensor, rows: Tensor
     ) -> TrainingState | SparselabelError:
-        """What a run does after an epoch; one that has diverged does nothing any more."""
+        """End an epoch of a run; a run that has diverged is skipped."""
         trainer, stage = self.trainers[run], self.stages[run]
         try:
             trainer.refuse_diverged(stage, state.epochs, losses)

@@ -1,4 +1,4 @@
-"""``sparselabel.train``: a run from Python, with everything that the command takes and more."""
+"""``sparselabel.train``: train a run from Python."""
 
 import copy
 import os
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from sparselabel.config import HeadPhase, Machine, TrainConfig, configure, load
+from sparselabel.config import HeadPhase, Machine, TrainConfig, configure, load, place_of
 from sparselabel.data.answers import with_files
 from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.errors import ConfigError, DataError, nearest, param
@@ -57,18 +57,18 @@ def train(
     out
         Folder of the run.
     config
-        What ``settings`` change: a configuration, or a TOML file of one; default: the defaults.
+        A configuration, or a TOML file of one, which ``settings`` change; by default the defaults.
     model
         A module of your own instead of timm's: takes normalized images (B, 3, S, S), returns feature maps
         (B, D, h, w), on which a head is trained, or logits (B, L), for methods that need no more. A model of
         logits has no head phase: give ``finetune={"epochs": ...}``.
     optimizer
-        Makes an optimizer of the parameters to train, as ``lambda p: torch.optim.Lion(p, lr=1e-4)``. Its
+        A function that makes an optimizer of parameters, as ``lambda p: torch.optim.Lion(p, lr=1e-4)``. Its
         learning rate follows the phase's schedule.
     scheduler
-        Makes a scheduler of an optimizer and the number of steps; it is stepped after every step.
+        A function that makes a scheduler from an optimizer and the number of steps; it steps every step.
     callbacks
-        Called while it trains.
+        Objects whose hooks are called during training.
     loggers
         Loggers of Lightning Fabric: CSV, TensorBoard, W&B, MLflow.
     answers
@@ -77,7 +77,7 @@ def train(
         Address of a Ray cluster to train on, or ``"auto"`` for the one that this machine belongs to. Data and
         ``out`` are on a disk that its nodes share. Callbacks and loggers are copied to the run's processes.
     processes
-        Processes on the cluster; default: one for each GPU, or for each node where there is none.
+        Processes on the cluster; default: one per GPU, or one per node without GPUs.
     scores
         Another model's scores of the training images, as evidence for pu and en: a file by image and class,
         an array (N, L) in the order of ``data.train`` (NaN for none), or ``"text:MODEL"``, which scores the
@@ -201,5 +201,5 @@ def _refuse_unknown(keywords: dict[str, Any], config: TrainConfig) -> None:
         for name in own:
             if name not in known:
                 problem = f"train() has no parameter {name!r}, and {method} no such setting"
-                hint = nearest(name, known, fields_of_it)
-                raise ConfigError(problem, hint, what=name, value=keywords[name])
+                remedies = place_of(name, keywords[name]) or [nearest(name, known, fields_of_it)]
+                raise ConfigError(problem, *remedies, what=name, value=keywords[name])

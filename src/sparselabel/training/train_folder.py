@@ -1,4 +1,4 @@
-"""A folder of images as it is: prepared, and trained on with what suits the labels and the machine."""
+"""Train on a plain folder of images: prepare it, and choose settings for its labels and the machine."""
 
 import hashlib
 import os
@@ -81,7 +81,7 @@ def uses_unlabeled(method: str) -> bool:
 
 
 def data_of(out: Path) -> Path:
-    """Where a run's images are prepared: beside the run, as several runs may use them."""
+    """The folder of a run's prepared data: beside the run, because several runs may use it."""
     return out.with_name(f"{out.name}-data")
 
 
@@ -238,8 +238,8 @@ def choose_schedule(
     whole = [name for name in given if name.startswith("finetune.")]
     if begun is not None:
         parts = ("frozen", "head", "finetune")
-        told = {name.partition(".")[0] for name in given}
-        return replace(config, **{name: getattr(begun, name) for name in parts if name not in told})
+        given_tables = {name.partition(".")[0] for name in given}
+        return replace(config, **{name: getattr(begun, name) for name in parts if name not in given_tables})
     if whole and "frozen" in given:
         return config
     if whole:

@@ -204,8 +204,8 @@ def choose_processes(
     there = room(nodes, one_core)
     number = wanted
     if number is None:
-        places = sum(node.gpus for node in nodes) if gpu else sum(node.cores > 0 for node in nodes)
-        number = shareable(min(places, there), batches, images)
+        slots = sum(node.gpus for node in nodes) if gpu else sum(node.cores > 0 for node in nodes)
+        number = shareable(min(slots, there), batches, images)
     if not 1 <= number <= there:
         kind = "processes with a core and a GPU each" if gpu else "processes"
         raise ConfigError(

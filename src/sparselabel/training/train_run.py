@@ -1,4 +1,4 @@
-"""A training run from beginning to end: check, train, evaluate the best epoch, write the result."""
+"""One training run: check, train, evaluate the best epoch, write the result."""
 
 import shutil
 import sys
@@ -24,7 +24,7 @@ from sparselabel.expected_positives.class_counts import ClassCounts
 from sparselabel.files import atomic_write, require_folder_to_write, write_json
 from sparselabel.inference.class_thresholds import threshold_metrics, write_class_thresholds
 from sparselabel.inference.engine import TORCH
-from sparselabel.inference.score_files import keep_scores
+from sparselabel.inference.saved_scores import keep_scores
 from sparselabel.locks import locked
 from sparselabel.losses.base import Progress
 from sparselabel.losses.registry import settings_of
@@ -61,7 +61,7 @@ LONG_CALIBRATION = 10_000_000  # entries of validation from which on it is told 
 
 
 def run_metadata(data: Dataset, command: Sequence[str], config: TrainConfig | None = None) -> dict[str, Any]:
-    """What run.json says; with a configuration, of the content of the files that it names too."""
+    """The content of run.json; with a configuration, it includes digests of the files that this names."""
     packages = ("sparselabel", "torch", "torchvision", "timm", "lightning-fabric", "numpy")
     contents = {}
     if config is not None:
@@ -271,11 +271,11 @@ def _begin_locked(
 
 
 def _say_counts(counts: ClassCounts, for_thresholds: bool, log: Log) -> None:
-    """How many labels images are expected to have."""
+    """Log how many labels images are expected to have."""
     if for_thresholds:
         low, high = counts.interval
-        found = f"about {counts.per_image:.1f} ({low:.1f} – {high:.1f}), {counts.how}"
-        log.say(f"labels per image, for the thresholds: {found}")
+        estimate = f"about {counts.per_image:.1f} ({low:.1f} – {high:.1f}), {counts.how}"
+        log.say(f"labels per image, for the thresholds: {estimate}")
     else:
         log.say(f"expected positives: {counts.summary}")
 
@@ -323,7 +323,7 @@ def _prior_of_run(trainer: Trainer, train: Callable[[TrainConfig, Path], object]
 
 
 def _evaluated(trainer: Trainer, phase: str) -> nn.Module:
-    """What is evaluated after a phase, where the model is: the head on stored features, or all."""
+    """The module to evaluate after a phase, on its device: the head on stored features, or all."""
     network = trainer.network
     module: nn.Module = network.head if trainer.loaders.uses_stored_features(phase) else network.classifier
     return module.to(trainer.fabric.device)
@@ -412,7 +412,7 @@ def finish(trainer: Trainer, state: TrainingState) -> dict[str, Any]:
 
 
 def _recovery(trainer: Trainer, best: Checkpoint, module: nn.Module) -> dict[str, float | None]:
-    """How well model and method's estimates know all training labels (Cole 2021 table 2)."""
+    """The mAP of the model and of the method's estimates on all training labels (Cole 2021 table 2)."""
     truth, fabric, method = trainer.data.train.truth, trainer.fabric, trainer.method
     scores = scores_of(module, trainer.loaders, best.state.phase, "train")
     in_files = bool(files_of(method)) or best.in_files

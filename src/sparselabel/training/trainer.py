@@ -191,7 +191,7 @@ class Trainer:
         return losses, histogram.take() if self.truth_known else None
 
     def refuse_diverged(self, stage: Stage, epoch: int, means: dict[str, float]) -> None:
-        """Raise if a mean loss of the epoch is no number."""
+        """Raise if a mean loss of the epoch is not finite."""
         for name, mean in means.items():
             if not math.isfinite(mean):
                 raise diverged(self.config, stage.name, f"the loss {name!r} of epoch {epoch + 1} is {mean}")
@@ -208,7 +208,7 @@ class Trainer:
         state = after_epoch(state, stage, state.epochs, validation)
         self.watched.keep(stage.name, state.epochs, stage.eval_module, self.method)
         record = {
-            "epoch": state.epochs,  # what people see counts from 1
+            "epoch": state.epochs,  # logs count from 1
             "phase": stage.name,
             "losses": losses,
             "validation": validation,
@@ -250,7 +250,7 @@ class Trainer:
         return tuple(Output(*view) for view in zip(*chunks, strict=True)), backward
 
     def make_step(self, batch: Batch, outputs: tuple[Output, ...], progress: Progress) -> Step:
-        """The ``Step`` of a batch: all that the method may see of it."""
+        """The ``Step`` of a batch, which is all that the method sees."""
         rows, train, needs = batch.rows.clamp(min=0), self.data.train, self.needs
         return Step(
             rows=batch.rows,
@@ -357,7 +357,7 @@ class Trainer:
         )
 
     def progress(self, stage: Stage, epoch: int) -> Progress:
-        """How far training is at an epoch of a phase; a head phase that stopped early shortens the run."""
+        """The progress at an epoch of a phase; a head phase that stopped early shortens the run."""
         lr = stage.phase.lr
         if stage.name == "finetune":
             return Progress(epoch, stage.first_epoch + stage.phase.epochs, stage.first_epoch, lr)
@@ -365,7 +365,7 @@ class Trainer:
         return Progress(epoch, self.config.epochs, head_epochs, lr)
 
     def waiting_terms(self, stage: Stage, epoch: int) -> list[str]:
-        """The terms of the loss that join after the warm-up, while that goes on."""
+        """During the warm-up, the terms of the loss that start after it."""
         if self.progress(stage, epoch).warmed_up:
             return []
         return [name for name, term in self.method.terms.items() if getattr(term, "after_warm_up", False)]
@@ -388,7 +388,7 @@ class Trainer:
 
     @cached_property
     def needs(self) -> Needs:
-        """What the method needs in a step."""
+        """The needs of the method."""
         return self.method.needs
 
     @cached_property

@@ -1,4 +1,4 @@
-"""How good a model is on a split."""
+"""The validation metric of an epoch."""
 
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from sparselabel.data.labels import LabelTable
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import DataError, DataWarning, ResourceError, param
-from sparselabel.inference.score_files import new_scores
+from sparselabel.inference.saved_scores import new_scores
 from sparselabel.inference.scorer import Scorer
 from sparselabel.metrics import score_file
 from sparselabel.metrics.average_precision import average_precision, mean_average_precision

@@ -1,4 +1,4 @@
-"""Rows that P processes remember go to Q others, and nothing is lost on the way."""
+"""Rows of P processes are redistributed to Q others without loss."""
 
 import errno
 import os

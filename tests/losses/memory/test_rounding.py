@@ -1,8 +1,8 @@
-"""Stochastic rounding: right in the mean, and from (seed, epoch, row) alone."""
+"""Stochastic rounding is unbiased and depends only on (seed, epoch, row)."""
 
 import torch
 
-from sparselabel.losses.memory.rounding import LEVELS, PLACES, Dither, places
+from sparselabel.losses.memory.rounding import LEVELS, OFFSETS, Dither, offsets
 
 
 def test_numbers_are_in_the_middle_of_levels_and_never_a_whole_one() -> None:
@@ -25,10 +25,10 @@ def test_they_depend_on_seed_epoch_and_row_only() -> None:
         assert (first != other).float().mean() > 0.9
 
 
-def test_places_are_spread_evenly() -> None:
-    by_epoch = torch.stack([places(0, epoch, torch.arange(4096)) for epoch in range(16)])
+def test_offsets_are_spread_evenly() -> None:
+    by_epoch = torch.stack([offsets(0, epoch, torch.arange(4096)) for epoch in range(16)])
     assert by_epoch.min() >= 0
-    assert by_epoch.max() < PLACES
-    counts = torch.histc(by_epoch.float(), bins=64, min=0, max=PLACES)
+    assert by_epoch.max() < OFFSETS
+    counts = torch.histc(by_epoch.float(), bins=64, min=0, max=OFFSETS)
     assert (counts - 1024).abs().max() < 5 * 32  # five standard deviations of 65,536 draws into 64 bins
     assert len(set(by_epoch[:, 0].tolist())) > 14  # a row begins elsewhere in every epoch

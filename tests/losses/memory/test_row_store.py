@@ -1,4 +1,4 @@
-"""Per-row memories: both kinds hold what was written, and a crash at any moment loses nothing committed."""
+"""Row stores in RAM and in files hold what was written; a crash loses nothing that was committed."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Where memories are kept."""
+"""Row stores choose RAM or a file."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Runs that nobody trained: prepared images, and the files that training and evaluation write."""
+"""Fake runs: prepared images, and the files that training and evaluation would write."""
 
 import warnings
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Runs that do not belong together are not averaged."""
+"""Runs that differ in their settings are not averaged."""
 
 import warnings
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The figures of watched images: heat-maps, growth, beside."""
+"""Figures of watched images: heat-maps, growth, beside."""
 
 import csv
 from pathlib import Path

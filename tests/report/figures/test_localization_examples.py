@@ -1,4 +1,4 @@
-"""Good and failed localizations, and budgets, of runs that nobody trained."""
+"""Good and failed localizations, and budget curves, of fake runs."""
 
 import csv
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Attention in figures: named, and on a range of colors of its own."""
+"""Attention in figures has its own name and color range."""
 
 import csv
 from pathlib import Path

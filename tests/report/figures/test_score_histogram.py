@@ -1,4 +1,4 @@
-"""The figures of evaluated runs: scores and sizes."""
+"""Figures of evaluated runs: scores and sizes."""
 
 import csv
 from pathlib import Path

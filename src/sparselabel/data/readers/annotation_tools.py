@@ -1,4 +1,4 @@
-"""What exports of annotation tools have in common: labels and spatial labels one by one, in any order."""
+"""Shared by the readers of annotation tools: collect labels and spatial labels that come in any order."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable

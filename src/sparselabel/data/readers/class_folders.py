@@ -1,4 +1,4 @@
-"""Class folders: an image's folder names what is known of it.
+"""Class folders: an image's folder names its labels.
 
 SOURCE/cat/1.jpg   SOURCE/dog/nested/2.png          or       SOURCE/train/cat/1.jpg   SOURCE/val/dog/2.png
 SOURCE/cat,dog/3.jpg   two labels                   SOURCE/not cat/4.jpg   SOURCE/-cat/4.jpg   a negative
@@ -80,7 +80,7 @@ def read(source: Path) -> RawDataset:
 
 
 def folder_labels(source: Path, name: str) -> dict[str, int]:
-    """What a folder's name says of its images: classes that are there (1) or not (0)."""
+    """The labels that a folder's name gives its images: present (1) or absent (0) classes."""
     labels: dict[str, int] = {}
     for part in (text for part in name.split(",") if (text := part.strip())):
         negative = _NEGATIVE.match(part)

@@ -41,7 +41,7 @@ LISTS = ("images", "annotations", "categories")
 
 
 class Instances(NamedTuple):
-    """What a file says of its images, in the order of their ids as strings; ``names`` are file names."""
+    """The images of a file with their labels, ordered by their ids as strings; ``names`` are file names."""
 
     labels: LabelTable
     names: npt.NDArray[np.bytes_]

@@ -299,7 +299,7 @@ class _Listed:
         self._listed = self._sparse()
 
     def add(self, rows: Rows, classes: Codes) -> int | None:
-        """Add annotations, or find the first one whose category is said not to be there."""
+        """Add annotations; returns the first one whose category is labeled absent, if any."""
         wrong = self._listed[rows, classes] == NEGATIVE
         if wrong.any():
             return int(np.argmax(wrong))

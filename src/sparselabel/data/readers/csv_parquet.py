@@ -1,4 +1,4 @@
-"""A CSV, TSV, XLSX or Parquet file as a header and a stream of rows of text, each with its line number."""
+"""Read a CSV, TSV, XLSX or Parquet file as a header and a stream of numbered rows of text."""
 
 import codecs
 import csv
@@ -32,7 +32,7 @@ class Cells:
         return DataError(f"{self.file}, {where}: {problem}", *remedies, what=self.file, where=where)
 
     def column(self, name: str, parameter: str) -> int:
-        """Where a column is, whose name is a parameter; or an error that names the columns that are there."""
+        """The index of a column that a parameter names; raises, and lists the columns, if it is missing."""
         index = self.find(name)
         if index is None:
             raise DataError(
@@ -42,7 +42,7 @@ class Cells:
         return index
 
     def find(self, *names: str) -> int | None:
-        """Where the first of these columns is that is there: as it is written, or else in another case."""
+        """The index of the first of these columns that exists, exactly or in another case."""
         alike = [plain_name(name) for name in self.header]
         for name in names:
             if name in self.header:
@@ -100,7 +100,7 @@ def _with_header(file: Path, row_name: str, rows: Rows, unnamed: tuple[str, ...]
 
 
 def _encoding(file: Path, given: str | None) -> str:
-    """The encoding of a text: UTF-8 or UTF-16, or else that of Windows, as Excel writes it, which is said."""
+    """The encoding of a text: UTF-8, UTF-16, or else Windows' own as Excel writes it, with a warning."""
     if given is not None:
         try:
             return codecs.lookup(given).name
@@ -218,7 +218,7 @@ def _text_rows(file: Path, stream: io.TextIOWrapper, wanted: tuple[str, ...]) ->
 
 
 def _first_wrong(content: bytes) -> str:
-    """Where a text stops being UTF-8."""
+    """The position at which a text stops being UTF-8."""
     try:
         content.decode()
     except UnicodeDecodeError as error:

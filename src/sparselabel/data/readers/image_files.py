@@ -1,4 +1,4 @@
-"""The image files below a folder, and the ones that names mean which are not quite a file's."""
+"""Find image files in a folder, also by names that lack a suffix or a folder."""
 
 import os
 from collections import Counter
@@ -46,16 +46,16 @@ def match_names(names: Sequence[str], files: Sequence[str], taken: set[str]) -> 
     matched: dict[str, str] = {}
     for name in names:
         parts = [part for part in name.casefold().replace("\\", "/").split("/") if part not in ("", ".")]
-        ends = ["/".join(parts[place:]) for place in range(len(parts))]
+        ends = ["/".join(parts[start:]) for start in range(len(parts))]
         tried = [
             *((paths, end) for end in ends),
             *((stems, _stem(end)) for end in ends),
             *((last_parts, end) for end in ends[-1:]),
             *((last_stems, _stem(end)) for end in ends[-1:]),
         ]
-        found = next((index[key] for index, key in tried if key in index), [])
-        if len(found) == 1:
-            matched[name] = found[0]
+        matches = next((index[key] for index, key in tried if key in index), [])
+        if len(matches) == 1:
+            matched[name] = matches[0]
     times = Counter(matched.values())
     return {name: file for name, file in matched.items() if times[file] == 1 and file not in taken}
 

@@ -62,7 +62,7 @@ class JsonBlocks:
 
     @property
     def position(self) -> int:
-        """Where in the file the next value begins."""
+        """The position of the next value in the file."""
         return self._start + self._at
 
     @property
@@ -219,8 +219,10 @@ class JsonBlocks:
         try:
             return codecs.getincrementaldecoder("utf-8")().decode(piece, final=whole)
         except UnicodeDecodeError as error:
-            place = self.position + error.start
-            raise DataError(f"{self.file} is not JSON in UTF-8: {error.reason} at byte {place:,}") from None
+            position = self.position + error.start
+            raise DataError(
+                f"{self.file} is not JSON in UTF-8: {error.reason} at byte {position:,}"
+            ) from None
 
     def _wrong(self, position: int, why: str) -> DataError:
         line, column = 1, position + 1

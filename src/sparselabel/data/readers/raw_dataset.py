@@ -1,4 +1,4 @@
-"""What every reader gives: images with their labels and spatial labels, by split. And what readers share."""
+"""``RawDataset``, the result of every reader: images with (spatial) labels, by split; and helpers."""
 
 import os
 import warnings
@@ -133,7 +133,7 @@ LEAST_SIDE = 1e-30
 
 
 class Box(NamedTuple):
-    """A box by its edges; in unit coordinates unless said otherwise."""
+    """A box by its edges, in unit coordinates by default."""
 
     left: float
     top: float

@@ -170,10 +170,12 @@ def read_long(cells: Cells, images: Images, at_label: int, value: str, separator
     of_rows, of_classes, of_values, of_lines = (
         np.asarray(column) for column in (rows, indices, values, lines)
     )
-    found = _separator_in(cells, index_of) if separator is None and not at_coordinates else None
-    if found is not None:
+    separator_used = _separator_in(cells, index_of) if separator is None and not at_coordinates else None
+    if separator_used is not None:
         texts = [*index_of]
-        classes_of = [[name for part in text.split(found) if (name := part.strip())] for text in texts]
+        classes_of = [
+            [name for part in text.split(separator_used) if (name := part.strip())] for text in texts
+        ]
         index_of = {name: index for index, name in enumerate(dict.fromkeys(chain(*classes_of)))}
         entries, of_classes = _split_texts(
             of_classes, [[index_of[name] for name in names] for names in classes_of]
@@ -435,7 +437,7 @@ def _label_column(cells: Cells, label: str | None) -> tuple[Cells, int | None]:
 
 
 def _separator_in(cells: Cells, texts: Collection[str]) -> str | None:
-    """What separates labels in one cell, if some have several."""
+    """The separator of labels in one cell, if some cells hold several."""
     for separator in SEPARATORS:
         parts_of = {
             text: {name for part in text.split(separator) if (name := plain_name(part))} for text in texts
@@ -464,7 +466,7 @@ def _merge_spellings(source: Path, images: Images, content: Content) -> Content:
     if len(columns_of) == len(classes):
         return content
     often = count_per_class(values)
-    merged_names, said = [], []
+    merged_names, merges = [], []
     new_of = np.empty(len(classes), dtype=np.int32)
     for number, columns in enumerate(columns_of.values()):
         name = classes[max(columns, key=lambda column: (often[column], -column))]
@@ -472,7 +474,7 @@ def _merge_spellings(source: Path, images: Images, content: Content) -> Content:
         merged_names.append(name)
         if len(columns) > 1:
             spellings = " and ".join(repr(classes[column]) for column in columns)
-            said.append(f"{spellings} became {name!r}")
+            merges.append(f"{spellings} became {name!r}")
     entries = [np.concatenate(part) for part in zip(*known_entries(values), strict=True)]
     rows, columns_before, known = entries or [np.empty(0, np.int64)] * 3
     shape = (len(values), len(merged_names))
@@ -488,7 +490,7 @@ def _merge_spellings(source: Path, images: Images, content: Content) -> Content:
             "rename one if they are two",
             "remove one of the two labels",
         ) from error
-    warn(f"{source}: classes that differ only in case or spaces are one: {listing(said)}")
+    warn(f"{source}: classes that differ only in case or spaces are one: {listing(merges)}")
     merged_labels = replace(spatial_labels, classes=new_of[spatial_labels.classes])
     return tuple(merged_names), compact(merged), merged_labels
 

@@ -1,1 +1,1 @@
-"""Generated scenes, the embedded data: shapes < objects (the twelve classes) < canvas < world < generate."""
+"""Generated scenes, the built-in data: shapes < objects (the twelve classes) < canvas < world < generate."""

@@ -58,19 +58,19 @@ class Canvas:
         softened = layer.getchannel("A").filter(ImageFilter.BoxBlur(max(1.0, self.size / 64)))
         soft = np.asarray(softened, dtype=np.float32) / np.float32(255)
         away = max(1, round(self.size / 64))
-        window, part = self._window(left + away, top + away, layer)
-        self.pixels[window] *= 1 - (light.shadow * (1 - placement.haze)) * soft[part][..., None]
+        window, visible = self._window(left + away, top + away, layer)
+        self.pixels[window] *= 1 - (light.shadow * (1 - placement.haze)) * soft[visible][..., None]
         colors = np.asarray(layer, dtype=np.float32)
         cover = colors[..., 3] / np.float32(255)
         across = _axis(layer.width) * np.float32(2 * light.slope[0])
         down = _axis(layer.height)[:, None] * np.float32(2 * light.slope[1])
         # Lit from one side, and a little darker along the rim, as watercolors dry.
         lit = (1 + across + down) * (0.84 + 0.16 * soft)
-        window, part = self._window(left, top, layer)
+        window, visible = self._window(left, top, layer)
         below = self.pixels[window]
-        below += (colors[part][..., :3] * lit[part][..., None] - below) * cover[part][..., None]
+        below += (colors[visible][..., :3] * lit[visible][..., None] - below) * cover[visible][..., None]
         outline = cover >= 0.5
-        return Painted(window, outline[part], int(np.count_nonzero(outline)))
+        return Painted(window, outline[visible], int(np.count_nonzero(outline)))
 
     def _window(self, left: int, top: int, layer: Image.Image) -> tuple[Window, Window]:
         """The part of the canvas under a layer, and the part of the layer over the canvas."""

@@ -86,11 +86,11 @@ def make_scene(seed: int, index: int, size: int = 96, split: str = "train", alon
         (size, size, 1), dtype=np.float32
     )  # a paper's grain
     image = np.clip(canvas.pixels, 0, 255, out=canvas.pixels).astype(np.uint8)
-    instances, kept = _seen(painted, np.array(pixels))
-    classes = np.array(kinds, dtype=np.int32)[kept]
+    instances, visible = _seen(painted, np.array(pixels))
+    classes = np.array(kinds, dtype=np.int32)[visible]
     labels = np.zeros(len(CLASSES), dtype=np.int8)
     labels[classes] = POSITIVE
-    return Scene(image, labels, instances, classes, *_boxes(instances, len(kept)))
+    return Scene(image, labels, instances, classes, *_boxes(instances, len(visible)))
 
 
 def points(scene: Scene) -> Floats:

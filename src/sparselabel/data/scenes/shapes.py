@@ -1,4 +1,4 @@
-"""What the objects of the scenes are drawn with: colored polygons and a few ways to get them.
+"""Building blocks of the drawn objects: colored polygons and a few ways to make them.
 
 An object is a list of patches, painted one over the other, in a box from -0.5 to 0.5 with y pointing down.
 """

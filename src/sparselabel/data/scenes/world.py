@@ -1,4 +1,4 @@
-"""The little world of the scenes: themes, their backdrops, and where objects are in them."""
+"""The worlds of the scenes: themes, their backdrops, and where objects stand in them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a checkpoint remembers of every row, resharded for another number of processes.
+"""Redistribute the row stores of a checkpoint over another number of processes.
 
 Of P processes, number r % P has row r of the data, in its slot r // P (``data/loaders.py``). New rows are
 asked for in chunks and old files are only read, so that neither memory nor what is safe on the disk suffers.
@@ -25,7 +25,7 @@ class Share(NamedTuple):
     processes: int
 
     def row_count(self, rows: int) -> int:
-        """How many rows it has of all."""
+        """The number of rows of this process."""
         return len(rows_of(rows, self.process, self.processes))
 
 

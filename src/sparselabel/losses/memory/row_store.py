@@ -1,4 +1,4 @@
-"""Row stores: a line of numbers for every image of the training set, in RAM or in a file.
+"""Row stores: an array with one row per training image, in RAM or in a file.
 
 In a file every row has two slots, and a bit says which of them the last checkpoint has.
 
@@ -107,12 +107,10 @@ class RamRowStore(RowStore):
         return {"values": self._held()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Take over the values of a checkpoint."""
         values = self._values_of(state)
         self.fill(lambda local_index: values[local_index])
 
     def fill(self, source: Initial) -> None:
-        """Hold what ``source`` returns for every row."""
         self._values = self._filled(source)
 
     def move_to(self, values: Tensor) -> None:
@@ -166,7 +164,7 @@ IDENTITY_BYTES = 16
 
 
 def file_of(folder: Path, name: str, process: int | str, processes: int) -> Path:
-    """Where a process keeps its rows of the memory ``name``."""
+    """The file of a process for its rows of the store ``name``."""
     return folder / f"{name}-{process}-of-{processes}.rows"
 
 
@@ -268,7 +266,7 @@ class FileRowStore(RowStore):
         }
 
     def on_checkpoint_saved(self) -> None:
-        """From now on the slots of the last ``state()`` are kept, and the others are free."""
+        """Protect the slots of the last ``state()``; the others may be overwritten."""
         if self._waiting:
             self._committed = self._newest.copy()
             self._waiting = False
@@ -293,7 +291,6 @@ class FileRowStore(RowStore):
         return memory
 
     def fill(self, source: Initial) -> None:
-        """Write what ``source`` returns for every row into a new file."""
         self._create(source)
 
     def _open(self, state: dict[str, Tensor], flags: int) -> None:
@@ -416,7 +413,7 @@ def make_row_store(
     memory: Callable[[], int] = available_memory,
     disk: Callable[[Path], int] = free_disk,
 ) -> RowStore:
-    """A line of ``width`` numbers for every row of the layout: where it asks for, or where there is room.
+    """A store of ``width`` numbers for every row of the layout, in RAM or in a file.
 
     By itself in RAM, if the layout's memories together take at most half of what is available, else in the
     layout's folder, else it refuses. A file of this name that is already there is used again, so that a run

@@ -1,1 +1,1 @@
-"""Figures, each with the numbers it shows as CSV, from what training and evaluation left on the disk."""
+"""Figures, each with its numbers as CSV, from files that training and evaluation wrote."""

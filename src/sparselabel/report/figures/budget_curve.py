@@ -1,4 +1,4 @@
-"""What annotation budgets bring: mAP against the share of the full cost, for each kind (PatchML fig. 1c)."""
+"""mAP against the annotation budget, a curve for each kind of annotation (PatchML fig. 1c)."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -97,7 +97,7 @@ COLUMNS = ("method", "annotation", "spent_percent", "hours", "answers", "points"
 
 @dataclass(frozen=True)
 class Point:
-    """A run: its method, what its data's budget was and bought, and how good it is, in percent."""
+    """A run: its method, its data's budget and what that bought, and its metric in percent."""
 
     method: str
     size: tuple[Any, ...]
@@ -107,7 +107,7 @@ class Point:
 
     @property
     def name(self) -> str:
-        """Whose curve it is on."""
+        """The name of its curve."""
         return f"{self.bought['kind']}, {self.method}"
 
     @property

@@ -1,4 +1,4 @@
-"""A sheet of random images with their labels, points and boxes: do the labels mean what one thinks?"""
+"""A sheet of random images with their labels, points and boxes, to check labels by eye."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

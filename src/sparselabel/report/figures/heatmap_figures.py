@@ -38,14 +38,14 @@ def draw_heat_maps(run: Path, rows: Sequence[int], count: int, out: Path) -> Pat
             name = str(watched.split.truth.ids[row])
             show_image(line[0], image)
             line[0].set_title(f"row {row}", fontsize=8, pad=3)
-            best, place = watched.best_of_each_kind(row), watched.place(row)
+            best, position = watched.best_of_each_kind(row), watched.place(row)
             for axes, kind in zip(line[1:], KINDS, strict=True):
                 if kind not in best:
                     axes.set_axis_off()
                     axes.text(0.5, 0.5, "none", ha="center", va="center", color=COLOR_OF[kind])
                     continue
-                values = watched.last.map(source, place, best[kind])
-                score = float(watched.last.scores[place, best[kind]])
+                values = watched.last.map(source, position, best[kind])
+                score = float(watched.last.scores[position, best[kind]])
                 show_class(axes, image, values, watched, source)
                 caption(axes, watched, kind, best[kind], score)
                 about_map = (watched.classes[best[kind]], score, source, *mean_and_max(values))
@@ -72,7 +72,7 @@ def draw_growth(run: Path, row: int | None, out: Path) -> Path:
     watched = Watched(run)
     (source,) = watched.sources()
     (chosen,) = watched.chosen([] if row is None else [row], 1)
-    place, best = watched.place(chosen), watched.best_of_each_kind(chosen)
+    position, best = watched.place(chosen), watched.best_of_each_kind(chosen)
     snapshots = _evenly(watched, source)
     image, name = small_image(watched.split, chosen), str(watched.split.truth.ids[chosen])
     height, width = image.shape[:2]
@@ -93,8 +93,11 @@ def draw_growth(run: Path, row: int | None, out: Path) -> Path:
             line[0].set_title(label, color=COLOR_OF[kind], fontsize=8, pad=3, weight="bold")
             line[0].set_xlabel(MEANING[kind], color=COLOR_OF[kind], fontsize=7)
             for axes, snapshot in zip(line[1:], snapshots, strict=True):
-                values = snapshot.map(source, place, index)
-                score, running = float(snapshot.scores[place, index]), snapshot.running_score(place, index)
+                values = snapshot.map(source, position, index)
+                score, running = (
+                    float(snapshot.scores[position, index]),
+                    snapshot.running_score(position, index),
+                )
                 show_class(axes, image, values, watched, source)
                 if kind == kinds[0]:
                     axes.set_title(f"epoch {snapshot.epoch}", fontsize=8, pad=3)
@@ -112,8 +115,8 @@ def _evenly(watched: Watched, source: str) -> list[Snapshot]:
     """The epochs that have maps, first and last among them, at most as many as fit."""
     snapshots = [watched.snapshot(file) for file in watched.files]
     there = [snapshot for snapshot in snapshots if source in snapshot.arrays]
-    places = np.linspace(0, len(there) - 1, min(MOST, len(there))).round().astype(int)
-    return [there[index] for index in places]
+    positions = np.linspace(0, len(there) - 1, min(MOST, len(there))).round().astype(int)
+    return [there[index] for index in positions]
 
 
 TOP = 5
@@ -143,11 +146,11 @@ def draw_beside(run: Path, other: Path, count: int, out: Path) -> Path:
             grid[1, 0].set_axis_off()
             order = np.argsort(-both[0].last.scores[both[0].place(row)], kind="stable")[:top].tolist()
             for line, watched, name, source in zip(grid, both, names, sources, strict=True):
-                place = watched.place(row)
+                position = watched.place(row)
                 line[1].set_ylabel(f"{name}\nepoch {watched.last.epoch}", fontsize=8)
                 for rank, index in enumerate(order):
-                    values = watched.last.map(source, place, index)
-                    score, kind = float(watched.last.scores[place, index]), watched.kind(row, index)
+                    values = watched.last.map(source, position, index)
+                    score, kind = float(watched.last.scores[position, index]), watched.kind(row, index)
                     show_class(line[rank + 1], image, values, watched, source)
                     caption(line[rank + 1], watched, kind, index, score)
                     kinds.append(kind)

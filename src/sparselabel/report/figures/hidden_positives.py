@@ -1,4 +1,4 @@
-"""How training finds the positives that nobody annotated: their scores, epoch by epoch (Cole 2021 fig. 2)."""
+"""Scores of positives that are not annotated, epoch by epoch (Cole 2021 fig. 2)."""
 
 import textwrap
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Good and failed localizations: a class's map beside where its things are (PatchML fig. 4 and 5).
+"""Good and failed localizations: maps of a class beside the outlines of its objects (PatchML fig. 4, 5).
 
 PatchML. Reads what `sparselabel evaluate` wrote: IoA-P of all maps (location-SPLIT.npz); and the maps of
 the chosen ones, which the command has made in between.
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.errors import ConfigError, RunError, command, param
 from sparselabel.file_formats import read_arrays, refuse_outside
-from sparselabel.inference.score_files import SplitScores, refuse_other_data, saved_scores
+from sparselabel.inference.saved_scores import SplitScores, refuse_other_data, saved_scores
 from sparselabel.metrics.localization import CUTS, enough, scaled_maps
 from sparselabel.report.figures.panels import color_bar, show_image, show_map
 from sparselabel.report.figures.style import GRAY, names_of, new_figure, save, style
@@ -95,7 +95,7 @@ def _read_run(path: Path, split: str) -> EvaluatedMaps:
 
 
 def choose(runs: Sequence[EvaluatedMaps], count: int) -> Examples:
-    """Good and failed maps of the last run, so many of each, of different classes where there are enough.
+    """Good and failed maps of the last run, ``count`` of each, of different classes if there are enough.
 
     Good: right at every cut, first those most above the first run's map; of a single run, above what a map
     would reach that shows everything. Failed: right at none, first those of the highest score.

@@ -1,4 +1,4 @@
-"""How well small and large things are found, compared with a baseline (Verelst 2023 supplement fig. D.1)."""
+"""mAP by object size, compared with a baseline (Verelst 2023 supplement fig. D.1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from sparselabel.data.dataset import PreparedSplit, evaluation_labels
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError, DataError, param
-from sparselabel.inference.score_files import refuse_other_data, saved_scores
+from sparselabel.inference.saved_scores import refuse_other_data, saved_scores
 from sparselabel.metrics.average_precision import average_precision
 from sparselabel.metrics.score_file import Scores
 from sparselabel.report.figures.style import COLORS, GRAY, names_of, new_figure, save, style
@@ -34,9 +34,9 @@ def largest_areas(
     split: PreparedSplit,
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.float64]]:
     """Rows and classes (n,) that have a box, sorted, and the area of the largest one, as a share."""
-    places, classes = split.spatial_labels, split.truth.matrix.shape[1]
-    sizes = places.sizes.astype(np.float64)
-    entries, of = np.unique(places.rows.astype(np.int64) * classes + places.classes, return_inverse=True)
+    boxes, classes = split.spatial_labels, split.truth.matrix.shape[1]
+    sizes = boxes.sizes.astype(np.float64)
+    entries, of = np.unique(boxes.rows.astype(np.int64) * classes + boxes.classes, return_inverse=True)
     areas = np.zeros(len(entries))
     np.maximum.at(areas, of, sizes[:, 0] * sizes[:, 1])
     rows, columns = np.divmod(entries[areas > 0], classes)
@@ -88,13 +88,13 @@ def draw_sizes(baseline: Path, runs: Sequence[Path], bins: int, split: str, out:
     everyone = [saved_scores(Run(path), split) for path in (baseline, *runs)]
     refuse_other_data(everyone)
     names = names_of([baseline, *runs])
-    parts = bins_of(everyone[0].split, bins)
+    size_bins = bins_of(everyone[0].split, bins)
     precisions = np.array(
-        [[bin_precision(saved.array, saved.split, size_bin) for size_bin in parts] for saved in everyone]
+        [[bin_precision(saved.array, saved.split, size_bin) for size_bin in size_bins] for saved in everyone]
     )
     relative = 100 * (precisions / precisions[0] - 1)
     numbers: list[list[object]] = []
-    for place, size_bin in enumerate(parts):
+    for place, size_bin in enumerate(size_bins):
         for name, value, gain in zip(
             names, precisions[:, place].tolist(), relative[:, place].tolist(), strict=True
         ):
@@ -109,17 +109,17 @@ def draw_sizes(baseline: Path, runs: Sequence[Path], bins: int, split: str, out:
     with style():
         figure = new_figure(1.2 * bins + 1.6, 3.4)
         axes = figure.subplots()
-        places, width = np.arange(bins), 0.8 / len(runs)
+        positions, width = np.arange(bins), 0.8 / len(runs)
         for number, (name, gains) in enumerate(zip(names[1:], relative[1:], strict=True)):
             offset = (number - (len(runs) - 1) / 2) * width
             color = COLORS[number % len(COLORS)]
-            bars = axes.bar(places + offset, gains, width * 0.92, label=name, color=color)
+            bars = axes.bar(positions + offset, gains, width * 0.92, label=name, color=color)
             axes.bar_label(bars, fmt="%+.1f", fontsize=7, padding=2, color=GRAY)
         axes.axhline(0, color="black", linewidth=0.8)
         axes.margins(y=0.12)
         axes.grid(axis="x", visible=False)
         axes.set_xticks(
-            places, [_range(size_bin, mAP) for size_bin, mAP in zip(parts, precisions[0], strict=True)]
+            positions, [_range(size_bin, mAP) for size_bin, mAP in zip(size_bins, precisions[0], strict=True)]
         )
         axes.set_xlabel(f"area of the largest box, % of the image ({names[0]}'s mAP below)")
         axes.set_ylabel(f"mAP relative to {names[0]}, %")

@@ -81,7 +81,7 @@ def colored(values: Maps, source: str) -> Maps:
 
 
 def mean_and_max(values: Maps | None) -> tuple[float | None, float | None]:
-    """What a table says of a map: nothing where none was kept."""
+    """Mean and maximum of a map for a table; empty if no map was saved."""
     return (None, None) if values is None else (float(values.mean()), float(values.max()))
 
 
@@ -110,7 +110,7 @@ def caption(axes: "Axes", watched: Watched, kind: Kind, index: int, score: float
 
 
 def legend(figure: "Figure", kinds: tuple[Kind, ...]) -> None:
-    """What the marks mean, below the figure."""
+    """Write what the symbols mean below the figure."""
     from matplotlib.lines import Line2D
 
     handles = [
@@ -123,7 +123,7 @@ def legend(figure: "Figure", kinds: tuple[Kind, ...]) -> None:
 
 
 def colors_of(sources: Sequence[str]) -> str:
-    """What is written beside the scale of colors."""
+    """The label of the color bar."""
     return "\n".join(_of_sources(sources))
 
 

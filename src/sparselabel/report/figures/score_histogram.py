@@ -1,4 +1,4 @@
-"""How high an image's highest scores are: the 1st to the 4th, of every run (Verelst 2023 fig. 5a, F.1)."""
+"""Histograms of an image's 1st to 4th highest score, for each run (Verelst 2023 fig. 5a, F.1)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from sparselabel.errors import ConfigError
-from sparselabel.inference.score_files import refuse_other_data, saved_scores
+from sparselabel.inference.saved_scores import refuse_other_data, saved_scores
 from sparselabel.metrics.average_precision import Values
 from sparselabel.metrics.score_file import Scores
 from sparselabel.report.figures.style import COLORS, DASHES, names_of, new_figure, save, style

@@ -1,4 +1,4 @@
-"""What all figures share: how they look, and how they and their numbers get to the disk.
+"""The style of all figures, and how figures and their numbers are saved.
 
 matplotlib is imported when a figure is drawn, not before: it takes half a second.
 """
@@ -51,7 +51,7 @@ def style() -> "Iterator[None]":
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """An empty figure of so many inches; it needs no display."""
+    """An empty figure of this size in inches; it needs no display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -61,7 +61,7 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def inline_figure(width: float, height: float) -> "Figure":
-    """The same, one that a notebook shows where it is the value of a cell."""
+    """A figure that a notebook shows if it is the value of a cell."""
     import io
 
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -107,7 +107,7 @@ def log_curves(
 
 
 def legend_columns(names: Iterable[str], width: float, most: int = 4) -> int:
-    """How many names a legend of so many inches has beside each other."""
+    """The number of columns of a legend of this width in inches."""
     return max(1, min(most, int(13 * width / (max(map(len, names)) + 7))))
 
 
@@ -137,6 +137,6 @@ def checked_out(out: Path, inputs: Iterable[Path] = (), name: str = "out") -> Pa
 
 
 def names_of(runs: Sequence[Path]) -> list[str]:
-    """What runs are called in a figure: their folders' names, or their paths where names are the same."""
+    """The names of runs in a figure: their folders' names, or their paths if names repeat."""
     names = [path.resolve().name for path in runs]
     return names if len({*names}) == len(names) else [str(path) for path in runs]

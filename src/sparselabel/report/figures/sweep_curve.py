@@ -1,4 +1,4 @@
-"""What a setting, or the number of labels, does to the mAP, from the tables of `sparselabel compare`.
+"""mAP against a setting, or against the number of labels, from the tables of ``sparselabel compare``.
 
 Draws Verelst 2023 fig. 5b (μ), 5c (K), B.1 (crops), E.1 (distance and weight), and Cole 2021's wrong k; from
 table-by-labels.csv Verelst 2023 fig. 5d; and from tables on more and more data Cole 2021 fig. 1.
@@ -262,7 +262,7 @@ def _in_order(values: Sequence[str]) -> list[str]:
 
 
 def _places(values: Sequence[str]) -> dict[str, float]:
-    """Where the values stand on the axis: numbers where they belong, words side by side to their right."""
+    """The positions of values on the axis: numbers at their value, words side by side to the right."""
     places = {value: float(value) for value in values if _is_number(value)}
     words = [value for value in values if value not in places]
     low, high = min(places.values(), default=0.0), max(places.values(), default=0.0)
@@ -277,7 +277,7 @@ def _places(values: Sequence[str]) -> dict[str, float]:
 
 
 def _step(places: dict[str, float]) -> float:
-    """How far words stand from each other."""
+    """The distance between words."""
     words = [place for value, place in places.items() if not _is_number(value)]
     return words[1] - words[0] if len(words) > 1 else 0.2 * float(np.ptp([*places.values()]))
 

@@ -1,4 +1,4 @@
-"""The images that a run followed (RUN/watched): their labels, scores and maps, epoch by epoch."""
+"""Images that a run watched (RUN/watched): their labels, scores and maps after each epoch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Snapshot:
         return np.asarray(values / 255 if source == "heat_maps" else values)
 
     def running_score(self, place: int, index: int) -> float | None:
-        """What the method remembers as the class's score, if it does."""
+        """The running score of a class, if the method has one."""
         scores = self.arrays.get("running_scores")
         return None if scores is None else float(scores[place, index])
 
@@ -77,7 +77,7 @@ class Watched:
         self.last = self.snapshot(self.files[-1])
 
     def snapshot(self, file: Path) -> Snapshot:
-        """What was kept after an epoch."""
+        """The data saved after an epoch."""
         remedy = "remove it, or train again"
         arrays = read_arrays(file, {"rows": "i n", "scores": "f n L"}, remedy)
         refuse_outside(file, arrays, {"rows": len(self.split)}, remedy)
@@ -85,7 +85,7 @@ class Watched:
 
     @property
     def top_maps(self) -> int | None:
-        """Of how many classes of an image it keeps heat maps; None: of all."""
+        """The number of classes per image that have heat maps; None: all."""
         top = self.run.config().settings.get("top_maps")
         return None if top is None else int(top)
 
@@ -100,7 +100,7 @@ class Watched:
         return [one.own_source() for one in everyone]
 
     def own_source(self) -> str:
-        """What the model itself says of cells: scores (maps) or attention."""
+        """The kind of the model's own maps: scores of cells, or attention."""
         for name in ("maps", "attention"):
             if name in self.last.arrays:
                 return name
@@ -112,14 +112,14 @@ class Watched:
         )
 
     def place(self, row: int) -> int:
-        """Where a row is among the watched ones."""
+        """The position of a row among the watched ones."""
         rows: list[int] = self.last.rows.tolist()
         if row not in rows:
             raise ConfigError(f"{self.run.path} did not watch row {row}: it watched {listing(rows, 20)}")
         return rows.index(row)
 
     def kind(self, row: int, index: int) -> Kind:
-        """What a class is in an image: annotated, there all the same, absent, or nobody knows."""
+        """The state of a class in an image: annotated, present but not annotated, absent, or unknown."""
         if self.split.observed.matrix[row, index] == POSITIVE:
             return "annotated"
         truth = self.split.truth.matrix[row, index]

@@ -1,4 +1,4 @@
-"""A review from beginning to end: score the images, serve the page, take answers until Ctrl-C."""
+"""Run a review: score the images, serve the page, take answers until Ctrl-C."""
 
 import getpass
 import webbrowser
@@ -20,7 +20,7 @@ from sparselabel.inference.class_thresholds import SPLIT, load_class_thresholds,
 from sparselabel.inference.engine import TORCH
 from sparselabel.inference.maps import MapCache
 from sparselabel.inference.review_scores import ReviewScores, review_scores, write_review_scores
-from sparselabel.inference.score_files import saved_scores
+from sparselabel.inference.saved_scores import saved_scores
 from sparselabel.inference.scorer import evaluation_view
 from sparselabel.locks import locked
 from sparselabel.progress import progress_bar, status_console
@@ -67,13 +67,13 @@ def serve_review(
     split = _split(run, goal)
     rows = _drawn(split, 4 if goal == "thresholds" else 2, say)
     file = answers or (run.complete_file if goal == "count" else run.answers_file)
-    with locked(run.path, shared=True), AnswerFile(file, reviewer or _login()) as kept:
-        if kept.mended:
-            say(kept.mended)
-        if strangers := _strangers(run, kept):
+    with locked(run.path, shared=True), AnswerFile(file, reviewer or _login()) as answer_file:
+        if answer_file.mended:
+            say(answer_file.mended)
+        if strangers := _strangers(run, answer_file):
             say(f"{counted(strangers, 'line')} of {file} are about other data")
         shown = split if rows is None else split.take(rows)
-        session, maps = _session(run, shown, rows, kept, goal, workers, engine), MapCache(run, shown)
+        session, maps = _session(run, shown, rows, answer_file, goal, workers, engine), MapCache(run, shown)
         if goal != "count":
             maps.load_ahead()
         refused = why_not(run)
@@ -81,7 +81,7 @@ def serve_review(
         about: dict[str, Any] = {
             "run": str(run.path),
             "file": str(file),
-            "reviewer": "" if shared else kept.reviewer,
+            "reviewer": "" if shared else answer_file.reviewer,
             "classes": list(session.classes),
             "goal": goal,
             "no_training": refused,
@@ -108,9 +108,9 @@ def serve_review(
             finally:
                 if retraining is not None and retraining.stop():
                     say("the training that was under way has ended, too")
-        if kept.answers:
+        if answer_file.answers:
             finish()
-    return kept
+    return answer_file
 
 
 def _split(run: Run, goal: Goal) -> PreparedSplit:
@@ -130,7 +130,7 @@ def _split(run: Run, goal: Goal) -> PreparedSplit:
 def _drawn(
     split: PreparedSplit, bytes_of_score: int, say: Callable[[str], None]
 ) -> npt.NDArray[np.int64] | None:
-    """Rows to ask about, where scores of all would be too many, which is said; None: all of them."""
+    """A sample of rows to ask about, with a note, if all scores take too much memory; None: all rows."""
     most = max(MOST_SCORES // (bytes_of_score * len(split.truth.classes)), 1)
     if len(split) <= most:
         return None

@@ -6,7 +6,7 @@ import pytest
 
 from sparselabel.data.dataset import Dataset
 from sparselabel.errors import RunError
-from sparselabel.inference.score_files import saved_scores
+from sparselabel.inference.saved_scores import saved_scores
 from sparselabel.run import Run
 from tests.report.figures.made_up import TRAIN, make_data, make_run, score
 

@@ -1,4 +1,4 @@
-"""Scores of a split as a run keeps them (RUN/scores-SPLIT.npz), beside the labels they are evaluated by."""
+"""Saved scores of a split (RUN/scores-SPLIT.npz), with the labels that they are evaluated by."""
 
 import hashlib
 from collections.abc import Sequence
@@ -81,7 +81,7 @@ def keep_scores(run: Run, split: PreparedSplit, scores: ScoreMatrix) -> ScoreMat
 
 
 def _digest(split: PreparedSplit) -> str:
-    """What tells a split's images and their order."""
+    """The digest of a split's images and their order."""
     digest = hashlib.blake2b(digest_size=16)
     for start in range(0, len(split), IDS_AT_ONCE):
         digest.update("\n".join(split.truth.ids[start : start + IDS_AT_ONCE].tolist()).encode() + b"\n")
