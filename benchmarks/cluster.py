@@ -63,7 +63,11 @@ def stub(folder: Path, seconds: float) -> Predictor:
 
 def main(images: int = IMAGES) -> dict[str, float]:
     figures: dict[str, float] = {}
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.update(
+        RAY_USAGE_STATS_ENABLED="0",
+        RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0",  # Ray's word for: 127.0.0.1 stays that
+        RAY_worker_niceness="0",  # by default 15: beside other work they would hardly run
+    )
     from ray.cluster_utils import Cluster
 
     with TemporaryDirectory() as name:

@@ -1,10 +1,10 @@
 """How time and memory of an evaluation, a report and a review grow with images and classes.
 
-    python -m benchmarks.growth [CLASSES]
+    python -m benchmarks.growth [CLASSES [IMAGES ...]]
 
-Scores and labels are made up, at three sizes. Each work has a process of its own; its memory is the peak
-beside what it has once everything is imported. The slopes are those of the last two sizes, and tell what a
-million images would take.
+Scores and labels are made up, for three numbers of images or those given. Each work has a process of its
+own; its memory is the peak beside what it has once everything is imported. The slopes are those of the last
+two sizes. Scores of more than 1 GB are in a file: two works have them there whatever their size.
 """
 
 import json
@@ -20,17 +20,21 @@ import numpy as np
 from benchmarks import report as made_up
 from benchmarks.common import imagined
 from sparselabel.data.dataset import Dataset
+from sparselabel.metrics import score_file
 from sparselabel.resources import forget_peak, peak_memory
 from sparselabel.run import Run
 
-SIZES, MANY, CLASSES = (2_000, 4_000, 8_000), 1_000_000, 1000
-WORKS = ("evaluate", "report", "review")
+SIZES, CLASSES = (2_000, 4_000, 8_000), 1000
+BATCH = 500  # images, of which all sizes are multiples
+IN_FILE = ", scores in a file"
+WORKS = ("evaluate", "report", "review", f"evaluate{IN_FILE}", f"report{IN_FILE}")
 
 
-def main(classes: int = CLASSES) -> dict[str, float]:
+def main(classes: int = CLASSES, *sizes: int) -> dict[str, float]:
+    sizes = sizes or SIZES
     figures: dict[str, float] = {}
     measured: dict[str, list[tuple[float, float]]] = {work: [] for work in WORKS}
-    for images in SIZES:
+    for images in sizes:
         with TemporaryDirectory() as folder:
             _child("prepare", folder, images, classes)
             for work in WORKS:
@@ -40,12 +44,9 @@ def main(classes: int = CLASSES) -> dict[str, float]:
                 figures[f"{work}, {images:,} images: peak GB"] = memory / 1e9
                 measured[work].append((computing, memory))
     for work, ((early, small), (late, large)) in ((work, values[-2:]) for work, values in measured.items()):
-        entries = (SIZES[-1] - SIZES[-2]) * classes
+        entries = (sizes[-1] - sizes[-2]) * classes
         figures[f"{work}: bytes an entry"] = (large - small) / entries
         figures[f"{work}: ns of computing an entry"] = (late - early) * 1e9 / entries
-        more = (MANY - SIZES[-1]) * classes / entries
-        figures[f"{work}, {MANY:,} images: GB expected"] = (large + more * (large - small)) / 1e9
-        figures[f"{work}, {MANY:,} images: min expected"] = (late + more * (late - early)) / 60
     return figures
 
 
@@ -70,14 +71,26 @@ def _scores(images: int, classes: int) -> np.ndarray:
 def _evaluate(folder: Path, images: int, classes: int) -> Callable[[], object]:
     from sparselabel.inference.class_thresholds import write_class_thresholds
     from sparselabel.inference.evaluate import keep_evaluation
+    from sparselabel.inference.saved_scores import new_scores
     from sparselabel.metrics.localization import LocalizationMetric
+    from sparselabel.metrics.score_file import ScoreFile, ScoreMatrix
 
     data, run = Dataset.open(folder), Run(folder / "run")
     write_class_thresholds(run, data, _scores(2000, classes))
     without_places = data.split("test").without_labels()
     split = data.split("test")
     localization = LocalizationMetric(without_places)
-    return lambda: keep_evaluation(run, split, _scores(images, classes), localization, "torch")
+
+    def evaluate() -> object:
+        scores: ScoreMatrix | None = new_scores(run, split)
+        if isinstance(scores, ScoreFile):
+            for _ in range(0, images, BATCH):
+                scores.append(_scores(BATCH, classes))
+        else:
+            scores = _scores(images, classes)
+        return keep_evaluation(run, split, scores, localization, "torch")
+
+    return evaluate
 
 
 def _report(folder: Path, images: int, classes: int) -> Callable[[], object]:
@@ -93,8 +106,8 @@ def _review(folder: Path, images: int, classes: int) -> Callable[[], object]:
 
     split, file = Run(folder / "run").split("train"), folder / "scores.npy"
     mapped = np.lib.format.open_memmap(file, "w+", np.float16, (images, classes))
-    for start in range(0, images, 1000):
-        mapped[start : start + 1000] = _scores(1000, classes)
+    for start in range(0, images, BATCH):
+        mapped[start : start + BATCH] = _scores(BATCH, classes)
     mapped.flush()
     del mapped
 
@@ -111,7 +124,10 @@ def _measured(work: str, folder: Path, images: int, classes: int) -> tuple[float
     if work == "prepare":
         _prepare(folder, images, classes)
         return 0.0, 0.0, 0.0
-    ready = {"evaluate": _evaluate, "report": _report, "review": _review}[work](folder, images, classes)
+    if work.endswith(IN_FILE):
+        score_file.LARGEST_SCORES = 0
+    works = {"evaluate": _evaluate, "report": _report, "review": _review}
+    ready = works[work.removesuffix(IN_FILE)](folder, images, classes)
     forget_peak()
     before, begin, used = peak_memory(), time.perf_counter(), time.process_time()
     ready()

@@ -171,7 +171,7 @@ def step(folder: Path, images: int, classes: int) -> dict[str, float]:
             size: SparseLoss(method, take_rows(table.matrix, np.arange(size)), epochs=1, **settings)
             for size in sizes
         }
-        head, features = nn.Linear(WIDTH, classes), torch.randn(BATCH, WIDTH)
+        head, features = nn.Linear(WIDTH, len(table.classes)), torch.randn(BATCH, WIDTH)
         optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
         seconds: dict[int, list[float]] = {size: [] for size in sizes}
         for criterion in criteria.values():

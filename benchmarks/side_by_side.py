@@ -23,7 +23,7 @@ from sparselabel.training.train_run import train_run
 METHODS = ["bce", "bce-ls", "iun", "an", "an-ls", "wan", "epr", "role", "en", "pu"]
 RATES, BATCHES, SEEDS = (1e-2, 1e-3, 1e-4, 1e-5), (8, 16), (0, 1, 2)
 IMAGES, WIDTH, CLASSES = {"train": 4574, "val": 1143, "test": 5823}, 1280, 20
-MACHINE, HANDLING = Machine(accelerator="cpu", workers=0), Handling(quiet=True)
+MACHINE, HANDLING = Machine(accelerator="cpu", workers=0, engine="torch"), Handling(quiet=True)
 
 
 def planned(weights: Path, out: Path) -> list[PlannedRun]:
@@ -52,6 +52,7 @@ def main() -> dict[str, float]:
         with (
             patch.object(PhaseLoaders, "_features_of", lambda self, split, cells: features[split]),
             patch.object(PhaseLoaders, "check", lambda self, network: None),
+            patch.object(PhaseLoaders, "stored_bytes", lambda self: 4 * WIDTH * sum(IMAGES.values())),
         ):
             runs = planned(weights, folder / "beside")
             begin = time.perf_counter()

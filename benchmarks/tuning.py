@@ -2,9 +2,9 @@
 
     python -m benchmarks.tuning [BACKBONE]
 
-Targets: 0.95 of the bare rate; en+scl and pu+scl at most 1.03 of an. JPEG files of 500 x 375 pixels become
-crops of 224. Each has its turn three times, so that a busy machine slows all; the shares are medians of
-ratios within a turn, of wall time and of the processor's time.
+Targets: 0.95 of the bare rate; en+scl and pu+scl at most 1.03 of an, with maps in RAM and in files. JPEG
+files of 500 x 375 pixels become crops of 224. Each has its turn three times, so that a busy machine slows
+all; the shares are medians of ratios within a turn, of wall time and of the processor's time.
 """
 
 import sys
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import patch
 
 import torch
@@ -29,6 +29,10 @@ from sparselabel.training.trainer import Trainer
 
 SIZE, BATCH, STEPS, CLASSES, TURNS = 224, 16, 8, 20, 3
 IMAGES = BATCH * STEPS
+METHODS: tuple[tuple[str, Literal["ram", "file"]], ...] = (
+    ("an", "ram"),
+    *(("en+scl", "ram"), ("pu+scl", "ram"), ("en+scl", "file"), ("pu+scl", "file")),
+)
 Seconds = tuple[float, float]  # of the wall's clock, and of the processor
 
 
@@ -57,7 +61,7 @@ def bare(backbone: str) -> Seconds:
     return since(begin)
 
 
-def ours(data: Dataset, out: Path, backbone: str, method: str) -> Seconds:
+def ours(data: Dataset, out: Path, backbone: str, method: str, memories: Literal["ram", "file"]) -> Seconds:
     """Our second epoch: images decoded, cropped and flipped on the way."""
     settings: dict[str, Setting] = {} if method == "an" else {"expected_positives": 1.5}
     config = TrainConfig(
@@ -83,7 +87,7 @@ def ours(data: Dataset, out: Path, backbone: str, method: str) -> Seconds:
         patch.object(Trainer, "train_epoch", timed),
         patch("sparselabel.training.train_run.finish", lambda trainer, state: {}),
     ):
-        train_run(data, config, out, Machine(accelerator="cpu"), Handling(quiet=True))
+        train_run(data, config, out, Machine(accelerator="cpu", memories=memories), Handling(quiet=True))
     return taken[-1]
 
 
@@ -97,18 +101,20 @@ def main(backbone: str = "mobilenetv2_100") -> dict[str, float]:
         turns = [
             {"bare": bare(backbone)}
             | {
-                method: ours(data, folder / f"{method}-{turn}", backbone, method)
-                for method in ("an", "en+scl", "pu+scl")
+                f"{method}, {memories}": ours(
+                    data, folder / f"{method}-{memories}-{turn}", backbone, method, memories
+                )
+                for method, memories in METHODS
             }
             for turn in range(TURNS)
         ]
     figures = {"bare, images a second": IMAGES / min(turn["bare"][0] for turn in turns)}
     for clock, words in enumerate(("", ", processor's time")):
-        share = median(turn["bare"][clock] / turn["an"][clock] for turn in turns)
+        share = median(turn["bare"][clock] / turn["an, ram"][clock] for turn in turns)
         figures[f"share of the bare rate (at least 0.95){words}"] = share
-        for method in ("en+scl", "pu+scl"):
-            ratio = median(turn[method][clock] / turn["an"][clock] for turn in turns)
-            figures[f"{method} beside an (at most 1.03){words}"] = ratio
+        for method, memories in METHODS[1:]:
+            ratio = median(turn[f"{method}, {memories}"][clock] / turn["an, ram"][clock] for turn in turns)
+            figures[f"{method}, {memories}, beside an (at most 1.03){words}"] = ratio
     return figures
 
 

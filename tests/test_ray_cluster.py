@@ -18,6 +18,7 @@ from sparselabel.ray_cluster import (
     refuse_difference,
     wants_gpu,
 )
+from tests.data.http_files import served
 
 NODE = Node("1f", "far (10.0.0.2)", 4, 0)
 
@@ -31,7 +32,7 @@ def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
 
 
-def test_no_cluster_there() -> None:
+def test_no_cluster_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"there is no Ray cluster at '127.0.0.1:1' .*refused") as refused:
         connect(None, "127.0.0.1:1")
     assert refused.value.parameters == ["cluster"]
@@ -39,6 +40,8 @@ def test_no_cluster_there() -> None:
     assert "unauthenticated and runs what it is sent" in refused.value.remedies[0]
     with pytest.raises(ConfigError, match=r"there is no Ray cluster at 'host:port' "):
         connect(None, "host:port")
+    with served(tmp_path) as (address, _), pytest.raises(ConfigError, match=r"listens there is not Ray"):
+        connect(None, address.removeprefix("http://"))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs ray (the extra `cluster`)")

@@ -6,6 +6,7 @@ Ray's protocol is unauthenticated and runs what it is sent: it is for networks t
 import hashlib
 import os
 import socket
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -17,6 +18,9 @@ from sparselabel.errors import ConfigError, RunError, counted, listing, param
 PACKAGES = ("sparselabel", "torch", "numpy")
 """Packages of which all nodes must have the version of the machine that asks: others may change results."""
 PATIENCE = 120  # seconds until a node that says nothing counts as unreachable
+ATTEMPTS = "2"  # to reach the head, of about 40 seconds each: Ray makes twenty by default
+SETTINGS = b"\x04"  # the type of the frame that each side of HTTP/2, which gRPC is made of, sends first
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + SETTINGS + b"\0" * 5
 
 
 def import_ray() -> Any:
@@ -51,7 +55,9 @@ def connect(ray: Any, address: str) -> None:
     """Join a cluster; refuses an address where there is none, or one of another version of Ray or Python."""
     try:
         _knock(address)
-        ray.init(address=address, log_to_driver=False, logging_level="error", namespace="sparselabel")
+        os.environ.setdefault("RAY_gcs_server_port_wait_time_s", ATTEMPTS)
+        with _silent():
+            ray.init(address=address, log_to_driver=False, logging_level="error", namespace="sparselabel")
     except (OSError, ValueError, RuntimeError) as error:
         raise ConfigError(
             f"there is no Ray cluster at {address!r} that this machine belongs to ({error})",
@@ -64,10 +70,30 @@ def connect(ray: Any, address: str) -> None:
 
 
 def _knock(address: str) -> None:
-    """Raise at once if HOST:PORT does not answer: Ray would try for minutes."""
+    """Raise at once if nobody at HOST:PORT speaks gRPC, as Ray does: Ray would try for minutes."""
     host, colon, port = address.rpartition(":")
-    if colon and "://" not in address:
-        socket.create_connection((host, int(port)), timeout=10).close()
+    if not colon or "://" in address:
+        return
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        if os.environ.get("RAY_USE_TLS", "0") != "0":
+            return
+        connection.sendall(HELLO)
+        if connection.recv(9, socket.MSG_WAITALL)[3:4] != SETTINGS:
+            raise OSError("what listens there is not Ray")
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Without what Ray's C++ remarks on standard error when it starts, as on its own log level."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 class Node(NamedTuple):

@@ -43,7 +43,7 @@ def test_the_tables_say_what_they_count(command: Command) -> None:
     assert ["train", "6", "not known", "1.00 (all 1)", "0.00 (all 0)", "50.0%"] in rows
     assert ["split", "0", "1"] in rows
     assert ["train, observed", "–", "100.0%"] in rows
-    assert "observed: training sees it" in done.out
+    assert "observed: training sees the label" in done.out
     assert "classes in train: number of images where it is ..." in done.out
 
 

@@ -2,8 +2,9 @@
 
 import json
 import os
+import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import timm
+import torch
 from safetensors.torch import save_file
 
+from sparselabel.comparison import runner
 from sparselabel.comparison.compare import label_counts
 from sparselabel.comparison.grid import CHOOSE, Varied, choices
 from sparselabel.comparison.planned_runs import Outcome, PlannedRun, RunsCallback, in_comparison, plan_runs
@@ -333,6 +336,37 @@ def test_runs_that_differ_in_seed_and_rate_begin_together(data: Dataset, tmp_pat
     for run in planned:
         assert Run(run.path).metadata()["label_seed"] == run.label_seed
         assert Run(run.path).config().head.lr == run.config.head.lr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere runs are trained in this process")
+def test_groups_have_processes_where_their_features_are_stored(
+    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = tmp_path / "weights.safetensors"
+    torch.manual_seed(1)
+    save_file(timm.create_model("test_resnet").state_dict(), weights)
+    base = replace(TINY, weights=str(weights), finetune=FinetunePhase(epochs=0))
+    methods, train_group = ["bce", "an", "wan", "iun"], runner._train_group
+
+    def told(data: Dataset, group: list[PlannedRun], *given: Any) -> Iterator[Outcome]:
+        if group[0].method == "wan":
+            os._exit(1)
+        for outcome in train_group(data, group, *given):
+            yield replace(outcome, result={"process": os.getpid()} | (outcome.result or {}))
+
+    monkeypatch.setattr(runner, "_train_group", told)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    planned = plan_runs(base, methods, [0, 1], tmp_path / "out")
+    outcomes = {(one.run.method, one.run.seed): one for one in train_all(data, planned, HERE)}
+    results = {key: outcome.result or {} for key, outcome in outcomes.items()}
+    processes = [{results[name, seed].get("process") for seed in (0, 1)} for name in methods]
+    assert processes[0] == {os.getpid()}  # which stores the features
+    assert processes[2] == {None}
+    assert len(set.union(*processes)) == 4
+    for seed in (0, 1):
+        killed, trained = outcomes["wan", seed], outcomes["an", seed]
+        assert "its process was killed" in error_file(killed.run).read_text()
+        assert trained.result == results["an", seed] | Run(trained.run.path).result()
 
 
 def test_two_processes_do_not_train_one_comparison(data: Dataset, tmp_path: Path) -> None:

@@ -68,6 +68,15 @@ def wait_for(out: Path, parts: int) -> None:
         time.sleep(0.02)
 
 
+def wait_for_death(nodes: Any) -> int:
+    """The number of nodes, once one of the two is dead: Ray may find that out after the job has ended."""
+    deadline = time.monotonic() + 60
+    with connected(nodes.address) as ray:
+        while len(alive_nodes(ray)) > 1 and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return len(alive_nodes(ray))
+
+
 def pids_of(out: Path) -> Path:
     """Where the workers of a job tell their processes."""
     return out.with_name(f"{out.name}-pids")
@@ -92,8 +101,7 @@ def main(folder: Path) -> None:
         killer.start()
         said["killed"] = job(nodes, ["many"], folder / "killed", 0.02)
         killer.join()
-        with connected(nodes.address) as ray:
-            said["alive"] = len(alive_nodes(ray))
+        said["left"] = wait_for_death(nodes)
         other = folder / "other"
         nodes.add_node(num_cpus=1, node_ip_address="127.0.0.1", env_vars={"PYTHONPATH": str(other)})
         try:

@@ -78,6 +78,28 @@ def test_features_of_images_in_memory_are_those_of_their_own_data(tmp_path: Path
         assert not np.isclose(train, different).all(axis=1).any()
 
 
+def test_features_that_are_large_beside_the_ram_are_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "train.npy"
+    features = np.arange(30, dtype=np.float32).reshape(10, 3)
+    np.save(file, features)
+    with sums_file(file).open("wb") as stream:
+        np.save(stream, row_checksums(features))
+    monkeypatch.setattr("sparselabel.training.features.CHECKED_AT_ONCE", 4)
+    for ram, kind in ((10**6, np.ndarray), (400, np.memmap)):
+        monkeypatch.setattr("sparselabel.training.features.available_memory", lambda: ram)  # noqa: B023
+        read = read_features(file, cells=False)
+        assert type(read) is kind
+        assert np.array_equal(read, features)
+    with file.open("r+b") as stream:
+        stream.seek(-1, 2)
+        stream.write(b"x")
+    with pytest.raises(DataError) as refused:
+        read_features(file, cells=False)
+    assert (refused.value.what, refused.value.where) == (file, "row 9")
+
+
 def test_features_with_more_rows_than_checksums_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "train.npy"
     features = np.ones((4, 3), np.float32)

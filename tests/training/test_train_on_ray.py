@@ -105,8 +105,9 @@ def test_refusals_before_anything_is_asked_of_the_cluster(small: Dataset, tmp_pa
         config, out = changes.pop("config", tiny()), changes.pop("out", tmp_path / "run")
         train_on_ray("127.0.0.1:1", changes.pop("processes", 2), small, config, out, HERE, **changes)
 
-    with pytest.raises(ConfigError, match="a batch of 16 cannot be shared evenly by 3 processes"):
+    with pytest.raises(ConfigError, match="a batch of 16 cannot be shared evenly by 3 processes") as uneven:
         train(processes=3)
+    assert uneven.value.parameters == [uneven.value.what]
     with pytest.raises(ConfigError, match=r"'no-method'"):
         train(config=tiny("no-method"))
     (tmp_path / "photos").mkdir()
@@ -308,7 +309,8 @@ def test_errors_of_a_process(small: Dataset, tmp_path: Path, as_process: Callabl
 
 
 # Ray's word for: take 127.0.0.1 for this machine's address, so that nothing outside can reach the nodes.
-LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+# Its processes have niceness 15 by default: beside other work they would hardly run.
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_worker_niceness": "0"}
 
 
 @pytest.mark.slow

@@ -98,7 +98,7 @@ def main() -> None:
         with spelled(AS_FLAGS):
             app(sys.argv[1:], result_action="return_value")
     except SparselabelError as error:
-        _say("error", error.render())
+        _say("error", error.render(AS_FLAGS))
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except KeyboardInterrupt:
         _say(

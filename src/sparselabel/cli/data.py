@@ -148,7 +148,7 @@ def _verify(prepared: "Dataset") -> None:
     if changed:
         problem = f"{number_of(len(changed), 'file')} of {prepared.folder} changed since it was prepared"
         raise DataError(
-            "\n  ".join([f"{problem}:", *map(str, changed)]) + "\nWhat to do",
+            "\n  ".join([f"{problem}:", *changed]) + "\nWhat to do",
             "bring them back",
             "prepare the data again",
             what=prepared.folder,

@@ -1,11 +1,16 @@
 """Train the runs of a comparison one by one, side by side or on a cluster. A failed run stops no other."""
 
+import multiprocessing
 import os
+import signal
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +21,7 @@ from sparselabel.errors import ConfigError, RunError, SparselabelError, command
 from sparselabel.files import require_folder_to_write, write_text
 from sparselabel.locks import locked
 from sparselabel.progress import first_process
-from sparselabel.resources import give_back_memory
+from sparselabel.resources import available_memory, give_back_memory
 from sparselabel.run import Run
 
 if TYPE_CHECKING:
@@ -127,18 +132,105 @@ def _train_here(
     command: Sequence[str],
     handling: Handling,
 ) -> Iterator[Outcome]:
-    """Runs on this machine: those that can side by side, the others one after the other."""
+    """Runs on this machine: those that can side by side, the others one after the other.
+
+    Groups that are side by side have a process each where their features are stored: their steps are too
+    small for several threads.
+    """
     # Where one of several processes failed, the others would wait for it in the next run.
     alone = machine.devices == 1 and int(os.environ.get("WORLD_SIZE", "1")) == 1
-    for group in _groups(data, planned, machine) if alone else [[run] for run in planned]:
-        callback.on_start(group[0], len(group) - 1)
-        if len(group) > 1:
-            yield from _train_group(data, group, machine, command, handling)
-        else:
-            [run] = group
-            given = (run.config, run.path, machine, handling, command, run.path.name)
-            yield outcome_of(run, partial(_trained, run, data, given), alone)
-        give_back_memory()
+    with _Processes() as processes:
+        for group in _groups(data, planned, machine) if alone else [[run] for run in planned]:
+            if len(group) > 1 and processes.most > 1:
+                from sparselabel.training.stacked_heads import stored_bytes
+
+                size = stored_bytes(data_of(group[0], data), group[0].config, group[0].path, machine)
+                if size is not None:
+                    yield from processes.wait_for_room(2 * size)  # the head sees a standardized copy
+                    callback.on_start(group[0], len(group) - 1)
+                    processes.start(data, group, machine, command, handling)
+                    continue
+            callback.on_start(group[0], len(group) - 1)
+            if len(group) > 1:
+                yield from _train_group(data, group, machine, command, handling)
+            else:
+                [run] = group
+                given = (run.config, run.path, machine, handling, command, run.path.name)
+                yield outcome_of(run, partial(_trained, run, data, given), alone)
+            give_back_memory()
+        yield from processes.wait_for_all()
+
+
+class _Processes:
+    """Groups of runs that are trained by copies of this process, at most one for each thread of torch."""
+
+    def __init__(self) -> None:
+        import torch
+
+        # Elsewhere a process would run the user's program again; autograd's threads for a GPU bear no copies.
+        able = sys.platform == "linux" and not torch.accelerator.is_available()
+        self.most = torch.get_num_threads() if able else 1
+        self._running: dict[Connection, tuple[BaseProcess, list[PlannedRun]]] = {}
+
+    def __enter__(self) -> "_Processes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process, _group in self._running.values():
+            process.terminate()
+            process.join()
+
+    def start(self, data: "Dataset", group: list[PlannedRun], *given: Any) -> None:
+        """Train a group in a process of its own."""
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=_train_apart, args=(theirs, data, group, *given))
+        process.start()
+        theirs.close()
+        self._running[ours] = process, group
+
+    def wait_for_room(self, size: int) -> Iterator[Outcome]:
+        """What ends until there is room for one that takes so many bytes; if none runs, there is."""
+        while self._running and (len(self._running) == self.most or available_memory() < size):
+            yield from self._ended()
+
+    def wait_for_all(self) -> Iterator[Outcome]:
+        """What ends until none is left."""
+        while self._running:
+            yield from self._ended()
+
+    def _ended(self) -> Iterator[Outcome]:
+        for ready in wait([*self._running]):
+            if not isinstance(ready, Connection):
+                raise TypeError(f"{ready} is no pipe")
+            process, group = self._running[ready]
+            try:
+                outcomes: list[Outcome] = ready.recv()
+            except EOFError:
+                killed = RunError("its process was killed, by the system if memory ran out", "begin again")
+                outcomes = [Outcome(run, None, killed) for run in group]
+            process.join()
+            del self._running[ready]
+            ready.close()
+            yield from outcomes
+
+
+def _train_apart(
+    results: Connection,
+    data: "Dataset",
+    group: Sequence[PlannedRun],
+    machine: Machine,
+    command: Sequence[str],
+    handling: Handling,
+) -> None:
+    """Train a group in a copy of the process; this one ends without a word if it is interrupted."""
+    import torch
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # a bar's may be locked by a thread left behind
+    torch.set_num_threads(1)
+    outcomes = [*_train_group(data, group, machine, command, replace(handling, quiet=True))]
+    results.send(outcomes)
 
 
 def _groups(data: "Dataset", planned: Sequence[PlannedRun], machine: Machine) -> list[list[PlannedRun]]:

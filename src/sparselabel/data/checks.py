@@ -5,7 +5,6 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -385,13 +384,13 @@ def _locations(prepared: Dataset) -> Callable[[int], Image]:
     return at
 
 
-def changed_files(prepared: Dataset, report: Callable[[int], None]) -> Iterator[Path]:
+def changed_files(prepared: Dataset, report: Callable[[int], None]) -> Iterator[str]:
     """Arrays and images that changed since they were prepared, or are gone; ``report`` gets image counts."""
     for name, split in prepared.splits.items():
         for array, checksum in prepared.made["splits"][name].get("checksums", {}).items():
             file = prepared.folder / name / f"{array}.npy"
             if file_checksum(file) != checksum:
-                yield file
+                yield str(file)
         if split.in_memory:
             continue
 
@@ -404,7 +403,6 @@ def changed_files(prepared: Dataset, report: Callable[[int], None]) -> Iterator[
         with ThreadPoolExecutor(CORES) as pool:  # hashing releases the interpreter lock
             for start in range(0, len(split), BLOCK):
                 rows = range(start, min(start + BLOCK, len(split)))
-                yield from (
-                    split.path(row) for row, other in zip(rows, pool.map(changed, rows), strict=True) if other
-                )
+                others = zip(rows, pool.map(changed, rows), strict=True)
+                yield from (str(split.place(row)) for row, other in others if other)
                 report(len(rows))

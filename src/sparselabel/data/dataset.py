@@ -130,9 +130,8 @@ class PreparedSplit:
                 what="data",
             )
         digest = int(self.digests[row]) if check else None
-        if self.stored is None:
-            return load(self.path(row), at_least, digest)
-        return load(self.path(row), at_least, digest, self.content(row))
+        content = None if self.stored is None else self.content(row)
+        return load(self.place(row), at_least, digest, content)
 
     def without_labels(self) -> "PreparedSplit":
         """Its images alone: all that a process that loads them needs, which may get a copy."""
@@ -143,8 +142,12 @@ class PreparedSplit:
         )
 
     def path(self, row: int) -> Path:
-        """The path of a row's image; for an image in a shard, its name."""
+        """The path of a row's image; an image in a shard has none."""
         return self.root / str(self.paths[row])
+
+    def place(self, row: int) -> Path | str:
+        """Where a row's image is: its file, its address, or its name in a shard."""
+        return self.path(row) if self.stored is None else self.stored.place(row)
 
     def content(self, row: int) -> bytes:
         """The bytes of a row's image."""

@@ -70,7 +70,7 @@ def compute_fingerprints(prepared: Dataset, report: Callable[[int], None] | None
 
 
 def _fingerprint(split: PreparedSplit, row: int) -> tuple[npt.NDArray[np.uint8], tuple[int, int]] | str:
-    path = split.path(row)
+    path = split.place(row)
     try:
         content = None if split.stored is None else split.content(row)
         image = load(path, ENOUGH, content=content)

@@ -69,6 +69,8 @@ def _on_ray(
     work: Callable[[Item], Result], items: Iterable[Item], cluster: str, seen: Sequence[Path]
 ) -> Iterator[Result]:
     with connected(cluster) as ray:
+        from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
+
         nodes = alive_nodes(ray)
         refuse_unfit_nodes(ray, nodes, seen)
         folder = str(Path.cwd())
@@ -86,7 +88,14 @@ def _on_ray(
         most = WAITING * max(1, sum(node.cores for node in nodes))
 
         def oldest() -> Result:
-            result: Result | SparselabelError = ray.get(waiting.popleft())
+            try:
+                result: Result | SparselabelError = ray.get(waiting.popleft())
+            except (NodeDiedError, OutOfMemoryError, WorkerCrashedError) as error:  # again and again
+                raise ResourceError(
+                    "a process of the cluster was killed while it read images, by the system if memory ran "
+                    f"out ({str(error).partition(chr(10))[0]})",
+                    "look at the memory of the nodes and begin again",
+                ) from error
             if isinstance(result, SparselabelError):
                 raise result
             return result

@@ -98,6 +98,11 @@ class StoredImages:
             file = os.path.join(self.root, file)  # noqa: PTH118 - it is called for every image
         return f"{file.rstrip('/')}/{self.names[row]}" if self.offsets[row] == WHOLE else file
 
+    def place(self, row: int) -> str:
+        """Where an image is: its address, or its name in a shard."""
+        file = self.file(row)
+        return file if self.offsets[row] == WHOLE else f"{file}/{self.names[row]}"
+
     def content(self, row: int, digest: int | None = None) -> bytes:
         """The bytes of an image; ``digest`` is that of those which a cache may give."""
         file, offset, size = self.file(row), int(self.offsets[row]), int(self.sizes[row])
@@ -110,18 +115,18 @@ class StoredImages:
             return read_bytes(file)
         if not is_table(file):
             content = read_bytes(file, offset, size)
-            if len(content) != size:
-                raise DataError(f"{file} is cut short: {self.names[row]} is not in it", what=file)
-            return content
-        images = _group(file, self.columns[int(self.numbers[row])], offset)
-        if size >= len(images):
-            raise DataError(
-                f"{file} has changed: {self.names[row]} is not in it",
-                "bring it back as it was",
-                "prepare the data again",
-                what=file,
-            )
-        return images[size]
+            if len(content) == size:
+                return content
+        else:
+            images = _group(file, self.columns[int(self.numbers[row])], offset)
+            if size < len(images):
+                return images[size]
+        raise DataError(
+            f"{file} has changed: {self.names[row]} is not in it",
+            "bring it back as it was",
+            "prepare the data again",
+            what=file,
+        )
 
 
 @lru_cache(maxsize=1)

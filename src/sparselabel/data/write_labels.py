@@ -129,7 +129,7 @@ def _images(
 
 
 def _size(split: PreparedSplit, row: int) -> tuple[int, int]:
-    file = split.path(row)
+    file = split.place(row)
     try:
         return upright_size_of(file, None if split.stored is None else split.content(row))
     except (OSError, ValueError) as error:

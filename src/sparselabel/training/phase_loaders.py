@@ -14,6 +14,7 @@ from sparselabel.data.dataset import Dataset
 from sparselabel.data.loaders import FeatureLoader, ImageLoader, Loader
 from sparselabel.data.transforms import RandAugment, View, views_of
 from sparselabel.errors import counted
+from sparselabel.file_formats import read_array
 from sparselabel.files import require_folder_to_write
 from sparselabel.inference.engine import PACKAGES, TORCH, CellFeatures, CompiledNetwork, choose_engine
 from sparselabel.inference.scorer import BATCH, evaluation_loader, evaluation_view
@@ -60,20 +61,35 @@ class PhaseLoaders:
         """
         asked, device, precision = self.machine.engine, self.fabric.device, self.config.precision
         images = sum(len(split) for split in self.data.splits.values())
-        needed = [*self.data.splits] if self.config.frozen else ["train"]
-        there = [
-            name
-            for name in (*PACKAGES, TORCH)
-            if asked in (AUTO, name) and all(self._has(split, name) for split in needed)
-        ]
-        if there:
-            return str(self.fabric.broadcast(there[0]))
+        if there := self._made_by():
+            return str(self.fabric.broadcast(there))
         # Features are stored as floats whatever precision the head has.
         chosen = choose_engine(asked, device, precision if precision == "64-true" else "32-true", images)
         if chosen != TORCH and self.fabric.is_global_zero:
             first = next(iter(self.one_batch("finetune")([np.arange(min(BATCH, len(self.data.train)))], 0)))
             chosen = self._network(chosen).check(first.inputs[0])
         return str(self.fabric.broadcast(chosen))
+
+    def _made_by(self) -> str | None:
+        """The engine that has made all features that are needed, if one has."""
+        needed = [*self.data.splits] if self.config.frozen else ["train"]
+        for engine in (*PACKAGES, TORCH):
+            asked = self.machine.engine in (AUTO, engine)
+            if asked and all(self._has(split, engine) for split in needed):
+                return engine
+        return None
+
+    def stored_bytes(self) -> int | None:
+        """What the stored features of all splits take; None if some are not there."""
+        if (engine := self._made_by()) is None:
+            return None
+        size = 0
+        for name, split in self.data.splits.items():
+            cells = self._of_cells(name)
+            file = self._file(name, cells, engine)
+            some = read_array(file if file.exists() else features_elsewhere(file, split)[0], mapped=True)
+            size += len(split) * some[0].nbytes
+        return size
 
     def _network(self, engine: str) -> CompiledNetwork:
         """The backbone, run by an engine; made once."""

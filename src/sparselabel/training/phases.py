@@ -183,6 +183,20 @@ def set_rate(optimizer: torch.optim.Optimizer, phase: Phase, step: int, steps: i
     return lr
 
 
+def refuse_uneven_batches(config: TrainConfig, processes: int) -> None:
+    """Raise if a phase has batches that so many processes cannot share evenly."""
+    for name, phase in config.phases.items():
+        size = phase.batch_size
+        if size % processes:
+            raise ConfigError(
+                f"phase {name}: a batch of {size} cannot be shared evenly by {processes} processes",
+                f"take {param(f'{name}.batch_size', -(-size // processes) * processes)}",
+                f"take a number of processes that divides {size}",
+                what=f"{name}.batch_size",
+                value=size,
+            )
+
+
 def diverged(config: TrainConfig, phase: str, sign: str) -> RunError:
     """The error to raise when losses or scores are no longer numbers."""
     lr = config.phases[phase].lr

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from sparselabel.config import Handling, Machine, TrainConfig
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.loaders import epoch_batches
-from sparselabel.distributed import default_precision
+from sparselabel.distributed import default_precision, start_fabric
 from sparselabel.errors import SparselabelError
 from sparselabel.losses.base import ComposedLoss, Progress, Step
 from sparselabel.models.backbone import NONE
@@ -31,7 +31,9 @@ from sparselabel.progress import Bar
 from sparselabel.resources import available_memory
 from sparselabel.run import Run
 from sparselabel.training.checkpoint import TrainingState, checkpoints, files_of, in_ram
-from sparselabel.training.logger import ScoreHistogram
+from sparselabel.training.logger import Log, ScoreHistogram
+from sparselabel.training.network import LazyBackbone
+from sparselabel.training.phase_loaders import PhaseLoaders
 from sparselabel.training.phases import MULTIPLE, make_optimizer, set_rate
 from sparselabel.training.resolve import is_estimated, method_of, pools_first, resolve
 from sparselabel.training.train_run import begin_run, finish
@@ -73,6 +75,13 @@ def stack_key(data: Dataset, config: TrainConfig, out: Path, machine: Machine) -
     own = config.weights == NONE or config.partial_weights or is_estimated(config)
     alike = replace(config, seed=config.seed if own else 0, head=replace(head, lr=1.0, weight_decay=0.0))
     return repr(alike)
+
+
+def stored_bytes(data: Dataset, config: TrainConfig, out: Path, machine: Machine) -> int | None:
+    """What the features that a run of a ``stack_key`` needs take; None if some are not stored yet."""
+    config = resolve(data, config).config
+    fabric, log = start_fabric(machine, config.precision), Log(Run(out), speaks=False)
+    return PhaseLoaders(data, config, LazyBackbone(config), fabric, machine, log).stored_bytes()
 
 
 def train_side_by_side(

@@ -28,7 +28,6 @@ import torch.distributed as dist
 from sparselabel.config import Handling, Machine, TrainConfig
 from sparselabel.data.answers import Answer, with_answers
 from sparselabel.data.dataset import Dataset, open_prepared
-from sparselabel.data.loaders import epoch_batches
 from sparselabel.data.redraw_labels import redraw_labels
 from sparselabel.errors import (
     ConfigError,
@@ -53,6 +52,7 @@ from sparselabel.ray_cluster import (
 from sparselabel.run import Run
 from sparselabel.training.callbacks import Hooks
 from sparselabel.training.checkpoint import checkpoints
+from sparselabel.training.phases import refuse_uneven_batches
 from sparselabel.training.resolve import resolve
 from sparselabel.training.train_run import run_metadata, train_run
 
@@ -135,9 +135,8 @@ def train_on_ray(
     about = run_metadata(data, command, resolved)
     if run.goes_on(resolved, about, resume=handling.resume, force=handling.force) and run.finished:
         return run.result()
+    refuse_uneven_batches(resolved, processes or 1)
     batches = [phase.batch_size for phase in resolved.phases.values()]
-    for batch in batches:
-        epoch_batches(1, batch, 0, 0, 0, processes or 1)  # refuses one that cannot be shared
     if import_ray().is_initialized():
         raise ConfigError(
             "this program is connected to Ray already, and a run needs a connection that ends with it",

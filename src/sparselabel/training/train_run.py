@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from sparselabel.checksums import file_checksum
 from sparselabel.config import AUTO, Handling, Machine, TrainConfig
 from sparselabel.data.answers import file_of, last_words
 from sparselabel.data.dataset import Dataset, require_as_written
-from sparselabel.data.loaders import epoch_batches, rows_of
+from sparselabel.data.loaders import rows_of
 from sparselabel.distributed import all_reduce_sum, default_precision, start_fabric
 from sparselabel.errors import ConfigError, RunError, counted, param
 from sparselabel.expected_positives.class_counts import ClassCounts
@@ -49,6 +50,7 @@ from sparselabel.training.features import content_digest, weights_identity
 from sparselabel.training.given_scores import keep_given_scores, say_of_scores, scores_of_run
 from sparselabel.training.logger import Log
 from sparselabel.training.network import LazyBackbone
+from sparselabel.training.phases import refuse_uneven_batches
 from sparselabel.training.resolve import Resolved, expected_file, method_of, prior_file, resolve, scores_file
 from sparselabel.training.trainer import Trainer
 from sparselabel.training.validate import score_matrix_of, scores_of, validate
@@ -62,7 +64,6 @@ LONG_CALIBRATION = 10_000_000  # entries of validation from which on it is told 
 
 def run_metadata(data: Dataset, command: Sequence[str], config: TrainConfig | None = None) -> dict[str, Any]:
     """The content of run.json; with a configuration, it includes digests of the files that this names."""
-    packages = ("sparselabel", "torch", "torchvision", "timm", "lightning-fabric", "numpy")
     contents = {}
     if config is not None:
         contents["weights_identity"] = weights_identity(config)
@@ -80,8 +81,14 @@ def run_metadata(data: Dataset, command: Sequence[str], config: TrainConfig | No
         "annotation": data.annotation,
         "classes": list(data.classes),
         "command": list(command),
-        "versions": {name: version(name) for name in packages} | {"python": sys.version.split()[0]},
+        "versions": _versions() | {"python": sys.version.split()[0]},
     }
+
+
+@cache
+def _versions() -> dict[str, str]:
+    packages = ("sparselabel", "torch", "torchvision", "timm", "lightning-fabric", "numpy")
+    return {name: version(name) for name in packages}
 
 
 def train_run(
@@ -357,8 +364,7 @@ def started(data: Dataset, config: TrainConfig, machine: Machine) -> "Fabric":
     if len(data.train) < fabric.world_size:
         images = counted(len(data.train), "training image")
         raise ConfigError(f"{fabric.world_size} processes cannot share {images}", "use fewer")
-    for phase in config.phases.values():
-        epoch_batches(1, phase.batch_size, 0, 0, 0, fabric.world_size)  # refuses one that cannot be shared
+    refuse_uneven_batches(config, fabric.world_size)
     return fabric
 
 

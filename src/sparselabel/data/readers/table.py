@@ -533,9 +533,10 @@ def _paths(
         missing = paths[~there]
         problem = f"{len(missing):,} of {count:,} images are missing: {listing(missing)}"
         if not skip_missing or not there.any():
+            where = listing(files.files, 3) if isinstance(files, StoredImages) else root
             raise images.cells.wrong(
                 images.lines[int(np.argmin(there))],
-                f"image {str(missing[0])!r} is not in {root}; {problem}",
+                f"image {str(missing[0])!r} is not in {where}; {problem}",
                 IMAGES_FOLDER,
                 f"name what their names lack with {param('suffix')}",
                 f"leave them out with {param('skip_missing', True)}",
