@@ -40,6 +40,11 @@ def test_auto_keeps_heat_maps_where_everything_is_trained(config: TrainConfig, m
     assert with_chosen_method(with_chosen_method(config)) == with_chosen_method(config)
 
 
+def test_auto_solves_no_head_on_more_features_than_memory_may_hold() -> None:
+    assert with_chosen_method(TrainConfig(frozen=True), 500_000).method == "soft"
+    assert with_chosen_method(TrainConfig(frozen=True), 500_001).method == "gr"
+
+
 @pytest.mark.parametrize("classifier", ["linear", "tscam", "query2label"])
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("geometry", ["squashed", "imagenet"])

@@ -33,6 +33,8 @@ average over the kinds of labels that we measured, and the best of those that go
 is trained: the best with one positive label."""
 LIKELIHOOD: dict[str, Setting] = {"unknown_weight": 1.0, "entropy_weight": 0.0, "margin": 0.3}
 """Settings of pu on standardized features, for somebody who tells K: its own were found on raw ones."""
+MOST_SOLVED = 500_000
+"""Training images whose features a head is solved on by itself: it holds three copies of them."""
 BOOSTED = "boostlu"  # the preset of a boosted head, whatever the data set
 
 
@@ -51,7 +53,7 @@ class Resolved:
 def resolve(data: Dataset, config: TrainConfig) -> Resolved:
     """Decide what the data decides, and refuse what cannot work, before anything slow begins."""
     asked = config
-    config = with_chosen_method(config)
+    config = with_chosen_method(config, len(data.train))
     config = replace(config, settings=registry.typed_settings(config.method, config.settings))
     config = with_boosted_preset(with_expected_positives(config, data))
     refuse_prior(config, data)
@@ -137,14 +139,15 @@ def method_of(
     return registry.make_method(config.method, **settings)
 
 
-def with_chosen_method(config: TrainConfig) -> TrainConfig:
+def with_chosen_method(config: TrainConfig, images: int = 0) -> TrainConfig:
     """The configuration with the method that auto stands for: with heat maps where they can be had and help.
 
     They need crops that change, so that everything is trained on images, and logits of cells.
     """
     if config.method != AUTO:
         return config
-    if config.head == HeadPhase() and not config.settings:  # nobody said how steps are to be made
+    default_steps = config.head == HeadPhase() and not config.settings
+    if default_steps and images <= MOST_SOLVED:
         standardized = replace(config, method=DEFAULT_SOLVED)
     elif config.settings.keys() <= settings_of(DEFAULT_STANDARDIZED).keys():
         standardized = replace(config, method=DEFAULT_STANDARDIZED)
