@@ -76,7 +76,7 @@ def test_loading_the_best_epoch_is_measured(
     monkeypatch.setattr(Network, "load", large)
     measured = dry_run(small, config, tmp_path / "run", HERE, QUIET)
     whole = Network(config, len(small.classes)).classifier.state_dict()
-    assert loaded == [4, len(whole)]  # the head's weight, bias, center and scale, then all
+    assert loaded == [5, len(whole)]  # the head's weight, bias, center, scale and unit_norm, then all
     assert [
         one.ram > other.ram + size / 2 for one, other in zip(measured.phases, plain.phases, strict=True)
     ] == [True, True]
