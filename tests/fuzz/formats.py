@@ -558,13 +558,13 @@ def _read_figures(folder: Path) -> object:
 def _large_scores(folder: Path) -> None:
     """Scores that are too many for memory, and those that a run was given; without checksums that fit."""
     from sparselabel.inference.saved_scores import keep_scores, new_scores
-    from sparselabel.metrics import score_file
+    from sparselabel.metrics import tiled_scores
     from sparselabel.training.given_scores import keep_given_scores
 
     _run(folder)
     run = Run(folder / "run")
     split = run.split("test")
-    with patch.object(score_file, "LARGEST_SCORES", 1):
+    with patch.object(tiled_scores, "LARGEST_SCORES", 1):
         file = new_scores(run, split)
         assert file is not None
         file.append(np.random.default_rng(0).random((len(split), 2), np.float32))
@@ -762,10 +762,12 @@ def _predictions(folder: Path) -> None:
 
 
 def _read_predictions(folder: Path) -> object:
-    from sparselabel.inference.writer import Output
+    from sparselabel.inference.prediction_tables import PredictionWriter
 
     for name in ("p.csv", "p.jsonl"):
-        output = Output(str(folder / name), ("cat", "dog"), {"run": "r"}, all_scores=False, resume=True)
+        output = PredictionWriter(
+            str(folder / name), ("cat", "dog"), {"run": "r"}, all_scores=False, resume=True
+        )
         try:
             [*output.skip(iter(["a.jpg"]))]
         finally:

@@ -14,7 +14,7 @@ from sparselabel.errors import DataError, RunError
 from sparselabel.inference.saved_scores import keep_scores, new_scores, saved_scores
 from sparselabel.inference.scorer import load_classifier
 from sparselabel.losses.memory.row_store import HEADER_BYTES, FileRowStore
-from sparselabel.metrics import score_file
+from sparselabel.metrics import tiled_scores
 from sparselabel.run import Run
 from sparselabel.training.checkpoint import Checkpoint
 from sparselabel.training.given_scores import _mapped, keep_given_scores
@@ -92,7 +92,7 @@ def test_flipped_bytes_of_scores_are_noticed(
     run.begin(tiny("an"), run_metadata(small, ["train"]), resume=False, force=False)
     shape = small.split("test").truth.matrix.shape
     scores = np.random.default_rng(0).random(shape, np.float32)
-    monkeypatch.setattr(score_file, "LARGEST_SCORES", 100)
+    monkeypatch.setattr(tiled_scores, "LARGEST_SCORES", 100)
     large = new_scores(run, small.split("test"))
     assert large is not None
     large.append(scores)

@@ -26,8 +26,8 @@ from sparselabel.metrics.calibration import (
 )
 from sparselabel.metrics.class_prevalence import Prevalence, PrevalenceSource, Situation, estimate_prevalence
 from sparselabel.metrics.precision_recall import Counts
-from sparselabel.metrics.score_file import ScoreMatrix, image_blocks
 from sparselabel.metrics.thresholds import PRECISIONS, all_thresholds, between, check_threshold
+from sparselabel.metrics.tiled_scores import ScoreMatrix, image_blocks
 from sparselabel.run import Run
 from sparselabel.schema import LARGEST, Count, Finite, Range
 
