@@ -559,7 +559,7 @@ def _large_scores(folder: Path) -> None:
     """Scores that are too many for memory, and those that a run was given; without checksums that fit."""
     from sparselabel.inference.saved_scores import keep_scores, new_scores
     from sparselabel.metrics import tiled_scores
-    from sparselabel.training.given_scores import keep_given_scores
+    from sparselabel.training.load_external_scores import save_external_scores
 
     _run(folder)
     run = Run(folder / "run")
@@ -569,7 +569,7 @@ def _large_scores(folder: Path) -> None:
         assert file is not None
         file.append(np.random.default_rng(0).random((len(split), 2), np.float32))
         keep_scores(run, split, file)
-    keep_given_scores(run, np.zeros((3, 2), np.float32))
+    save_external_scores(run, np.zeros((3, 2), np.float32))
     text = {"how": "auto", "K": 2.0, "interval": [1.0, 3.0], "trusted": True, "why": "made up"}
     write_json(run.expected_file, text)
     (folder / ".lock").write_text('{"process": 1, "host": "a", "command": "train"}\n')
@@ -579,15 +579,15 @@ def _read_large_scores(folder: Path) -> object:
     from sparselabel.doctor import _expected_positives
     from sparselabel.inference.saved_scores import saved_scores
     from sparselabel.locks import _holders
-    from sparselabel.training import given_scores
+    from sparselabel.training import load_external_scores
 
     run = _run_of(folder)
     with (
         patch("sparselabel.inference.saved_scores.require_checksum"),
-        patch.object(given_scores, "require_own_checksum"),
+        patch.object(load_external_scores, "require_own_checksum"),
     ):
         scores = saved_scores(run, "test").scores[:]
-        given = given_scores._mapped(run.given_scores_file, _data(folder))
+        given = load_external_scores._mapped(run.given_scores_file, _data(folder))
     return scores, given, [*_holders(folder / ".lock")], [*_expected_positives(run.path)]
 
 

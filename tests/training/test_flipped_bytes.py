@@ -17,7 +17,7 @@ from sparselabel.losses.memory.row_store import HEADER_BYTES, FileRowStore
 from sparselabel.metrics import tiled_scores
 from sparselabel.run import Run
 from sparselabel.training.checkpoint import Checkpoint
-from sparselabel.training.given_scores import _mapped, keep_given_scores
+from sparselabel.training.load_external_scores import _mapped, save_external_scores
 from sparselabel.training.train_run import run_metadata, train_run
 from tests.training.conftest import small_scenes, tiny
 from tests.training.trainers import make_trainer
@@ -99,7 +99,7 @@ def test_flipped_bytes_of_scores_are_noticed(
     keep_scores(run, small.split("test"), large)
     assert np.array_equal(saved_scores(run, "test").scores[:], scores)
     given = run.given_scores_file
-    keep_given_scores(run, np.zeros(small.train.truth.matrix.shape, np.float32))
+    save_external_scores(run, np.zeros(small.train.truth.matrix.shape, np.float32))
     assert not _mapped(given, small).any()
     for file, read in (
         (run.large_scores_file("test"), lambda: saved_scores(run, "test")),

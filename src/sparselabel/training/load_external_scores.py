@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Scores = npt.NDArray[np.float32]
 
 
-def scores_of_run(loaders: "PhaseLoaders", run: Run, goes_on: bool) -> Scores | None:
+def load_external_scores(loaders: "PhaseLoaders", run: Run, goes_on: bool) -> Scores | None:
     """(N, L) The scores that a run was begun with, else those that its configuration asks for."""
     model, file = text_model(loaders.config), scores_file(loaders.config)
     if model is None and file is None:
@@ -42,13 +42,13 @@ def scores_of_run(loaders: "PhaseLoaders", run: Run, goes_on: bool) -> Scores | 
     return _of_text(loaders, str(model))
 
 
-def keep_given_scores(run: Run, scores: Scores | None) -> None:
+def save_external_scores(run: Run, scores: Scores | None) -> None:
     """Put a copy into the run, if there are some."""
     if scores is not None and not run.given_scores_file.exists():
         write_array(run.given_scores_file, scores)
 
 
-def say_of_scores(method: ComposedLoss, log: Log) -> None:
+def log_external_scores(method: ComposedLoss, log: Log) -> None:
     """Log how good the scores are that a method has."""
     for part in method.parts():
         if isinstance(part, ScorePrior):
