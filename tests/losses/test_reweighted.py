@@ -20,7 +20,7 @@ from sparselabel.losses.base import (
     batch_sum,
     cross_entropy,
 )
-from sparselabel.losses.entropy_max import EntropyMaximization, SoftLabels
+from sparselabel.losses.entropy_max import AsymmetricPseudoLabels, EntropyMaximization
 from sparselabel.losses.focal_asl_hill import Asymmetric, Focal, Hill
 from sparselabel.losses.generalized_robust import GeneralizedRobust, Line
 from sparselabel.losses.large_loss import LargeLoss
@@ -358,8 +358,8 @@ def test_em_apl(reweighting: Golden) -> None:
         same(evaluated(method, logits, observed), plain, 1e-12)
 
 
-def kept_soft_labels(method: ComposedLoss) -> SoftLabels:
-    return next(part for part in method.parts() if isinstance(part, SoftLabels))
+def kept_soft_labels(method: ComposedLoss) -> AsymmetricPseudoLabels:
+    return next(part for part in method.parts() if isinstance(part, AsymmetricPseudoLabels))
 
 
 @pytest.mark.parametrize("case_id", ["em/apl_select0", "em/apl_select1"])

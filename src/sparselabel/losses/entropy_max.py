@@ -33,7 +33,7 @@ from sparselabel.losses.setting_checks import not_negative
 from sparselabel.losses.target_rules import positive_targets
 
 
-class SoftLabels(LossPart):
+class AsymmetricPseudoLabels(LossPart):
     """Soft labels for the unknown entries with the lowest scores, more of them in every epoch.
 
     At the start of every epoch from ``warm_up`` on, the ⌊.9·n_i/(epochs − warm_up)⌋ lowest-scored rows of
@@ -139,7 +139,10 @@ class EntropyMaximization(LabelLoss):
     side_by_side = True
 
     def __init__(
-        self, entropy_weight: float, soft_labels: SoftLabels | None = None, soft_weight: float = 1.0
+        self,
+        entropy_weight: float,
+        soft_labels: AsymmetricPseudoLabels | None = None,
+        soft_weight: float = 1.0,
     ) -> None:
         super().__init__()
         self.entropy_weight = not_negative("entropy_weight", entropy_weight, "its sign is the method's")
@@ -218,4 +221,4 @@ def em_apl(entropy_weight: float = 0.1, soft_weight: float = 0.9, warm_up: int =
     warm_up
         Epochs before the first soft labels.
     """
-    return ComposedLoss(EntropyMaximization(entropy_weight, SoftLabels(warm_up), soft_weight))
+    return ComposedLoss(EntropyMaximization(entropy_weight, AsymmetricPseudoLabels(warm_up), soft_weight))
