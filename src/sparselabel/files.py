@@ -57,14 +57,14 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def _partial_of(path: Path) -> tuple[Path, int | None]:
-    """What a file is called until it is whole, and the lock on it; another name where somebody has that one.
+    """The name of a file until it is complete, and a lock on it; a name of its own if another holds the lock.
 
-    What a killed process left has no lock, and is written over.
+    What a killed process left has no lock, and is overwritten.
     """
     partial = path.with_name(path.name + ".partial")
     while True:
         with suppress(FileNotFoundError):
-            if not stat.S_ISREG(partial.lstat().st_mode):  # a link, of whom it may be: it is not followed
+            if not stat.S_ISREG(partial.lstat().st_mode):  # a link, whoever made it, is not followed
                 partial.unlink()
         lock = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
