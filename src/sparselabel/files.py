@@ -1,4 +1,4 @@
-"""Atomic writes, and checks that a path can be written. ``file_formats.py`` reads files."""
+"""Atomic writes, checks that a path can be written, cache folders. ``file_formats.py`` reads files."""
 
 import errno
 import fcntl
@@ -104,6 +104,14 @@ def write_arrays(path: Path, **arrays: "npt.ArrayLike") -> None:
 BRING_BACK = ("bring it back as it was", f"begin anew with {param('force', True)}")
 
 ANOTHER_OUT = (f"choose another {param('out')}",)
+
+
+def cache_folder(name: str) -> Path:
+    """The folder of one of our caches: below SPARSELABEL_CACHE, XDG_CACHE_HOME or ~/.cache."""
+    given = os.environ.get("SPARSELABEL_CACHE")
+    if given:
+        return Path(given) / name
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sparselabel" / name
 
 
 def require_folder_to_write(folder: Path, *remedies: str) -> None:
