@@ -587,7 +587,7 @@ def _read_large_scores(folder: Path) -> object:
         patch.object(load_external_scores, "require_own_checksum"),
     ):
         scores = saved_scores(run, "test").scores[:]
-        given = load_external_scores._mapped(run.given_scores_file, _data(folder))
+        given = load_external_scores.external_scores_in(run.given_scores_file, _data(folder))
     return scores, given, [*_holders(folder / ".lock")], [*_expected_positives(run.path)]
 
 

@@ -17,7 +17,7 @@ from sparselabel.losses.memory.row_store import HEADER_BYTES, FileRowStore
 from sparselabel.metrics import tiled_scores
 from sparselabel.run import Run
 from sparselabel.training.checkpoint import Checkpoint
-from sparselabel.training.load_external_scores import _mapped, save_external_scores
+from sparselabel.training.load_external_scores import external_scores_in, save_external_scores
 from sparselabel.training.train_run import run_metadata, train_run
 from tests.training.conftest import small_scenes, tiny
 from tests.training.trainers import make_trainer
@@ -100,10 +100,10 @@ def test_flipped_bytes_of_scores_are_noticed(
     assert np.array_equal(saved_scores(run, "test").scores[:], scores)
     given = run.given_scores_file
     save_external_scores(run, np.zeros(small.train.truth.matrix.shape, np.float32))
-    assert not _mapped(given, small).any()
+    assert not external_scores_in(given, small).any()
     for file, read in (
         (run.large_scores_file("test"), lambda: saved_scores(run, "test")),
-        (given, lambda: _mapped(given, small)),
+        (given, lambda: external_scores_in(given, small)),
     ):
         flip(file, 0.5)
         with pytest.raises(RunError) as error:

@@ -1,6 +1,6 @@
 """Another model's scores of the training images: from a file, or from class names (``text:MODEL``).
 
-A run keeps its own copy, and goes on with it.
+A run saves its own copy, and resumes with it.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ def load_external_scores(loaders: "PhaseLoaders", run: Run, goes_on: bool) -> Sc
     if model is None and file is None:
         return None
     if goes_on and run.given_scores_file.is_file():
-        return _mapped(run.given_scores_file, loaders.data)
+        return external_scores_in(run.given_scores_file, loaders.data)
     if file is not None:
         from sparselabel.data.external_scores import read_scores
 
@@ -71,10 +71,11 @@ def _of_text(loaders: "PhaseLoaders", name: str) -> Scores:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_array(file, scores)
     fabric.barrier()
-    return _mapped(file, data)
+    return external_scores_in(file, data)
 
 
-def _mapped(file: Path, data: Dataset) -> Scores:
+def external_scores_in(file: Path, data: Dataset) -> Scores:
+    """(N, L) The scores that were saved in a file, mapped; damage is refused."""
     layout = f"f {len(data.train)} {len(data.classes)}"
     again = "remove it, and begin the run anew"
     scores: Scores = read_array(file, layout, again, mapped=True)
