@@ -91,13 +91,13 @@ class AsymmetricPseudoLabels(LossPart):
             real = (step.rows >= 0).cpu()
             local_index = self.layout.local_index(step.rows)[real]
             scores = torch.sigmoid(at_least_float32(step.outputs[0].logits.detach())).float().cpu()[real]
-            kept = self.rows.read(local_index)
-            self.rows.write(local_index, torch.where(kept.signbit(), -scores, kept))
+            stored = self.rows.read(local_index)
+            self.rows.write(local_index, torch.where(stored.signbit(), -scores, stored))
         threshold = topk_per_class(self._candidate_chunks, self.num_to_select, self.layout.total)
         for local_index in self._chunks():
-            chunk, kept = self._chunk(local_index), self.rows.read(local_index)
+            chunk, stored = self._chunk(local_index), self.rows.read(local_index)
             chosen = chunk.candidate & threshold.selects(chunk.scores, chunk.rows)
-            self.rows.write(local_index, torch.where(chosen, -kept, kept))
+            self.rows.write(local_index, torch.where(chosen, -stored, stored))
         self._scanned = self._asked
 
     def forward(self, step: Step) -> tuple[Tensor, Tensor]:
@@ -107,8 +107,8 @@ class AsymmetricPseudoLabels(LossPart):
                 "em+apl looks at all training images before every epoch after its warm-up",
                 "call criterion.set_epoch(epoch), then criterion.scan(predict)",
             )
-        kept = self.rows.read(self.layout.local_index(step.rows)).to(step.observed.device)
-        return ~kept.signbit() & (step.observed == UNKNOWN), kept
+        stored = self.rows.read(self.layout.local_index(step.rows)).to(step.observed.device)
+        return ~stored.signbit() & (step.observed == UNKNOWN), kept
 
     def prefetch(self, rows: Tensor) -> None:
         self.rows.prefetch(self.layout.local_index(rows))
@@ -123,9 +123,9 @@ class AsymmetricPseudoLabels(LossPart):
         return (self._chunk(local_index) for local_index in self._chunks())
 
     def _chunk(self, local_index: Tensor) -> Chunk:
-        kept = self.rows.read(local_index)
-        candidate = kept.signbit() & (self.layout.observed[local_index] == UNKNOWN)
-        return Chunk(self.layout.rows[local_index], _upside_down(kept.abs()), candidate)
+        stored = self.rows.read(local_index)
+        candidate = stored.signbit() & (self.layout.observed[local_index] == UNKNOWN)
+        return Chunk(self.layout.rows[local_index], _upside_down(stored.abs()), candidate)
 
 
 class EntropyMaximization(LabelLoss):
