@@ -108,7 +108,7 @@ class AsymmetricPseudoLabels(LossPart):
                 "call criterion.set_epoch(epoch), then criterion.scan(predict)",
             )
         stored = self.rows.read(self.layout.local_index(step.rows)).to(step.observed.device)
-        return ~stored.signbit() & (step.observed == UNKNOWN), kept
+        return ~stored.signbit() & (step.observed == UNKNOWN), stored
 
     def prefetch(self, rows: Tensor) -> None:
         self.rows.prefetch(self.layout.local_index(rows))
