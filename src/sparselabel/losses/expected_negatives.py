@@ -163,7 +163,7 @@ class ExpectedPositive(TargetRule):
 
     def forward(self, step: Step) -> Targets:
         value = positive_targets(step.observed, step).masked_fill(self.expected(step), 1)
-        return Targets(value)
+        return Targets(value, torch.ones_like(value))
 
 
 @register("en")
