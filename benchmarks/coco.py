@@ -1,4 +1,4 @@
-"""A COCO-sized instances JSON into labels and marks on the disk, beside ``pycocotools.COCO(file)``.
+"""A COCO-sized instances JSON into labels and spatial labels on the disk, beside ``pycocotools.COCO(file)``.
 
 Each in a process of its own, with what it imports. Target: half the time and half the peak memory.
 ``python -m benchmarks.coco --objects365`` does the same for 25 million boxes, ours alone (5 GB on the disk).
@@ -52,7 +52,7 @@ def main() -> dict[str, float]:
         file = Path(folder) / "instances.json"
         size, count = write(file, images=82_783, annotations=604_907, classes=80, polygons=True)
         ours, theirs = measured(OURS, file), measured(THEIRS, file)
-    if theirs[3] != count or not 0.98 * count < ours[3] <= count:  # crowds are no marks
+    if theirs[3] != count or not 0.98 * count < ours[3] <= count:  # crowds are left out
         raise RuntimeError(f"of {count} annotations, {theirs[3]} and {ours[3]} were read")
     return {
         "file, MB": size / 1e6,

@@ -1,9 +1,9 @@
 """Points and boxes in a training step, and pseudo labels by prototypes at COCO's size.
 
-Targets: the patch loss with marks adds at most 5 % to a step; prototypes and pseudo labels of 65,000 images
-of 196 cells for 80 classes are products of matrices whose memory does not grow with the images. Memory is
-measured, on some images and on twice as many, each with features of its own, made when they are asked for;
-the time for all of COCO is extrapolated from the time an image takes.
+Targets: the patch loss with points and boxes adds at most 5 % to a step; prototypes and pseudo labels of
+65,000 images of 196 cells for 80 classes are products of matrices whose memory does not grow with the images.
+Memory is measured, on some images and on twice as many, each with features of its own, made when they are
+asked for; the time for all of COCO is extrapolated from the time an image takes.
 """
 
 import time

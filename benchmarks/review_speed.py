@@ -1,10 +1,11 @@
 """How fast a review goes, one question at a time and in the grid, by a scripted reviewer (docs/review.md).
 
-    python -m benchmarks.review_speed RUN [--answers 240] [--goal labels]
+    python -m benchmarks.review_speed RUN [--answers 240] [--goal labels] [--look 0.1]
 
-A browser is driven by its keys, as a person would who knows the truth: RUN's data must have all labels. Keys
-and the page's own time (from the key that saves to the next images on the screen) are measured. How long a
-person looks at an image is not; answers a minute are told for a stated look and keystroke.
+A browser is driven by its keys, as a person would who knows the truth: RUN's data must have all labels. The
+reviewer waits ``--look`` seconds for each image, in which the page prepares what comes next. Keys are
+counted, and the page's own time is taken inside the page, from the key that saves until the next images are
+drawn. Answers a minute are computed from these, for a stated keystroke and several stated looks.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -30,9 +32,27 @@ from sparselabel.review.session import Review
 from sparselabel.review.threshold_review import ThresholdReview
 from sparselabel.run import Run
 
-LOOK, KEY = 0.5, 0.2
-"""Seconds that a person is taken to look at an image, and for a key (a fair typist's, Card et al. 1980)."""
+KEY = 0.2
+"""Seconds for a key (a fair typist's, Card et al. 1980)."""
+LOOKS = (0.5, 0.1, 0.0)
+"""Seconds that a person is taken to look at an image; 0.1 is what Krishna et al. 2016 show images for."""
 HINTS = "1234567890abcdfhijklopqr"  # keys of the images of a page, as review.js has them
+WATCH = """
+const shown = () => [...document.querySelectorAll("#grid:not([hidden]) img, #stage:not([hidden]) #image")];
+const names = () => document.getElementById("question").textContent
+  + shown().map((image) => image.src).join();
+addEventListener("keydown", (event) => {
+  if (!(document.body.className === "grid" ? ["Enter"] : ["y", "n"]).includes(event.key)) return;
+  const began = performance.now(), before = names();
+  window.took = null;
+  const look = () => {
+    if (names() === before || !shown().every((image) => image.complete)) return requestAnimationFrame(look);
+    window.took = performance.now() - began;
+  };
+  requestAnimationFrame(look);
+}, true);
+"""
+"""Runs in the page: how long it is from a key that saves until other images are there."""
 
 
 @contextmanager
@@ -66,12 +86,12 @@ def served(run: Run, goal: str, folder: Path) -> Iterator[ReviewServer]:
 class Reviewer:
     """Presses keys, and counts them and the time that the page takes."""
 
-    def __init__(self, page: Page, server: ReviewServer) -> None:
-        self.page, self.review = page, server.review
+    def __init__(self, page: Page, server: ReviewServer, look: float) -> None:
+        self.page, self.review, self.look = page, server.review, look
         self.truth = server.review.split.truth
         self.rows = {name: row for row, name in enumerate(server.review.split.paths.tolist())}
         self.keys = self.answers = self.wrong = 0
-        self.seconds = 0.0
+        self.seconds: list[float] = []
 
     def press(self, *keys: str) -> None:
         """Press keys, one after the other."""
@@ -83,19 +103,14 @@ class Reviewer:
         """Whether an image shows a class."""
         return bool(self.truth.values[self.rows[name], self.truth.classes.index(label)] == POSITIVE)
 
-    def ready(self) -> None:
-        """Wait until everything that is to be looked at is on the screen."""
-        expect(self.page.locator("body[aria-busy]")).to_have_count(0)
-        images = "#grid:not([hidden]) img, #stage:not([hidden]) #image"
-        for image in self.page.locator(images).all():
-            expect(image).to_have_js_property("complete", True)
-
     def save(self, key: str, answers: int) -> None:
         """Press the key that saves, and wait for what comes next."""
-        began = time.perf_counter()
         self.press(key)
-        self.ready()
-        self.seconds += time.perf_counter() - began
+        while (took := self.page.evaluate("window.took")) is None:
+            if self.page.locator("#question strong").count() == 0:
+                return  # nothing is left
+            time.sleep(0.01)
+        self.seconds.append(took / 1000 / answers)
         self.answers += answers
 
     def one(self) -> None:
@@ -104,42 +119,57 @@ class Reviewer:
         name = str(self.page.locator("#image").get_attribute("alt")).removeprefix("Image ")
         yes = self.there(name, label)
         self.wrong += not yes
+        time.sleep(self.look)
         self.save("y" if yes else "n", 1)
 
     def grid(self) -> None:
-        """Mark the wrong ones of a page, by the shortest way, and save."""
+        """Set the marks of a page right, by the fewest keys, and save."""
         label = self.page.locator("#question strong").inner_text()
-        names: list[str] = self.page.locator(".tile").evaluate_all("all => all.map(one => one.title)")
-        no = [at for at, name in enumerate(names) if not self.there(name, label)]
-        self.wrong += len(no)
-        end = next(
-            (at for at in range(len(names)) if [*range(at, len(names))] == no[-(len(names) - at) :]), None
-        )
-        for at in no:
-            self.press(HINTS[at])
-            if at == end and len(names) - at > 2:
-                self.press("x")  # and all that follow
-                break
+        tiles = self.page.locator(".tile")
+        names: list[str] = tiles.evaluate_all("all => all.map(one => one.title)")
+        marked: list[str] = tiles.evaluate_all("all => all.map(one => one.ariaPressed)")
+        no = [not self.there(name, label) for name in names]
+        self.wrong += sum(no)
+        time.sleep(self.look * len(names))
+        self.press(*fewest_keys(no, [mark == "true" for mark in marked]))
         self.save("Enter", len(names))
 
 
+def fewest_keys(no: list[bool], marked: list[bool]) -> list[str]:
+    """The keys that set a page's marks right: single ones, all from one on, or all up to one."""
+    one_by_one = [HINTS[at] for at in range(len(no)) if no[at] != marked[at]]
+    ways = [one_by_one]
+    for end in range(len(no)):
+        before = [HINTS[at] for at in range(end) if no[at] != marked[at]]
+        after = [HINTS[at] for at in range(end, len(no)) if no[at] != marked[at]]
+        ways.append(
+            [f"Shift+{_key(HINTS[end])}", *before, *(HINTS[at] for at in range(end, len(no)) if not no[at])]
+        )
+        ways.append([HINTS[end], "y", *(HINTS[at] for at in range(end + 1) if no[at])])
+        ways[-1] += [key for key in after if key != HINTS[end]]
+    return min(ways, key=len)
+
+
+def _key(hint: str) -> str:
+    return f"Digit{hint}" if hint.isdigit() else f"Key{hint.upper()}"
+
+
 def figures(reviewer: Reviewer) -> dict[str, Any]:
-    """What was measured, per answer."""
-    keys, page = reviewer.keys / reviewer.answers, reviewer.seconds / reviewer.answers
+    """What was measured, per answer; the page's time is the median."""
+    keys, page = reviewer.keys / reviewer.answers, median(reviewer.seconds)
     return {
         "answers": reviewer.answers,
         "no, %": round(100 * reviewer.wrong / reviewer.answers),
         "keys per answer": round(keys, 2),
-        "page, ms per answer": round(1000 * page),
-        "answers per minute without looking": round(60 / (page + KEY * keys)),
-        f"answers per minute with {LOOK} s to look": round(60 / (page + KEY * keys + LOOK)),
-    }
+        "page, ms per answer": round(1000 * page, 1),
+    } | {f"answers per minute at {look} s a look": round(60 / (page + KEY * keys + look)) for look in LOOKS}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("run", type=Path)
     parser.add_argument("--answers", type=int, default=240)
+    parser.add_argument("--look", type=float, default=0.1)
     parser.add_argument("--goal", choices=["labels", "thresholds"], default="labels")
     given = parser.parse_args()
     run = Run.open(given.run)
@@ -148,10 +178,10 @@ def main() -> None:
         for mode in ("one", "grid"):
             with TemporaryDirectory() as folder, served(run, given.goal, Path(folder)) as server:
                 page = browser.new_page(viewport={"width": 1400, "height": 850})
+                page.add_init_script(WATCH)
                 page.goto(f"{server.address}#{mode}")
                 expect(page.locator("#details")).not_to_be_empty()
-                reviewer = Reviewer(page, server)
-                reviewer.ready()
+                reviewer = Reviewer(page, server, given.look)
                 while reviewer.answers < given.answers and page.locator("#question strong").count():
                     (reviewer.grid if mode == "grid" else reviewer.one)()
                 page.close()

@@ -7,7 +7,7 @@ from datetime import timedelta
 from IPython.display import HTML, display
 from rich.progress import Progress, Task, TaskID
 
-EVERY = 0.1  # seconds between two pictures of the bars
+EVERY = 0.1  # seconds between two updates of the bars
 
 
 class NotebookProgress(Progress):

@@ -80,13 +80,19 @@ def test_the_whole_way(command: Command, archive: Path, person: Any) -> None:
         refused = command("predict", "runs/photos", "more", "--out", "tags.csv", flag, "more/inner")
         assert refused == 2
         assert f"{flag} more/inner is inside more" in refused.err
+    refused = command("predict", "runs/photos", "more", "--precison", "0.9")
+    assert refused == 2
+    assert "there is no flag --precison: give --precision, or look them up" in refused.err
+    refused = command("train", "photos", "--labels", "lables.csv", "--out", "runs/new")
+    assert refused == 1
+    assert "there is no file lables.csv" in refused.err  # and not that weights cannot be had
 
     files = ["--gallery", "look.html", "--write-xmp", "--sort-into", "sorted", "--links"]
     files += ["--fiftyone", "fiftyone.json", "--label-studio", "tasks.json"]
     more = ("--out", "tags.csv", "--threshold", "0.1", "--workers", "0")
     done = command("predict", "runs/photos", "more", *more, *files)
     assert done == 0, done.err
-    assert "skipped: 1 file that are not images (1 .mov)" in done.err
+    assert "skipped: 1 file that is not an image (1 .mov)" in done.err
     with Path("tags.csv").open(newline="") as stream:
         tags = {row["image"]: row["labels"].split(";") for row in csv.DictReader(stream)}
     assert len(tags) == 6
@@ -94,7 +100,9 @@ def test_the_whole_way(command: Command, archive: Path, person: Any) -> None:
     for image, labels in tags.items():
         keywords = [element.text for element in ElementTree.parse(f"{image}.xmp").iter(LI)]
         assert keywords == labels
-        assert all((archive / "sorted" / label / image).resolve() == (archive / image) for label in labels)
+        assert all(
+            (archive / "sorted" / label / Path(image).name).resolve() == (archive / image) for label in labels
+        )
     tasks = json.loads(Path("tasks.json").read_text())
     assert tasks[0]["data"] == {"image": "/data/local-files/?d=0.png"}
     assert tasks[0]["predictions"][0]["result"][0]["value"]["choices"] == tags["more/0.png"]

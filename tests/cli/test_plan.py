@@ -82,4 +82,4 @@ def test_help_says_what_models_are(command: Command) -> None:
     told = " ".join(command("plan", "--help-all").out.split())
     assert "[default: mobilenetv2_100]" in told
     assert "--answer-method" in told
-    assert "--method" not in told.replace("--answer-method", "").replace("--mark-method", "")
+    assert "--method" not in told.replace("--answer-method", "").replace("--spatial-method", "")

@@ -82,6 +82,9 @@ print("torch._dynamo" in sys.modules, "torch._dynamo.utils" in sys.modules, torc
 import_fabric()
 import lightning_fabric
 print("torchmetrics" in sys.modules, "transformers" in sys.modules, "scipy" in sys.modules)
+import sparselabel.inference.predictor, sparselabel.training.train_run
+print([name for name in sys.modules if name.startswith(OTHERS)])
 """
-    said = in_python(program, cwd=tmp_path).splitlines()
-    assert said == ["False False torch.compiler", "False False False"]
+    others = "sparselabel.data.readers.", "sparselabel.report", "sparselabel.review"
+    said = in_python(f"OTHERS = {others}\n{program}", cwd=tmp_path).splitlines()
+    assert said == ["False False torch.compiler", "False False False", "[]"]

@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from sparselabel.data.image_paths import check_image_words, count_images, image_paths, other_files
+from sparselabel.data.image_paths import (
+    check_image_words,
+    common_folder,
+    count_images,
+    image_paths,
+    other_files,
+)
 from sparselabel.errors import ConfigError, DataError
 
 
@@ -44,6 +50,8 @@ def test_folders_files_patterns_and_lists(photos: Path, monkeypatch: pytest.Monk
     assert list(image_paths(["photos/b.jpg", "-"])) == ["photos/b.jpg", "x.jpg", "y.jpg"]
     assert count_images(["photos", "list.txt"]) == 6
     assert count_images(["photos", "-"]) is None
+    folders = (["photos"], ["photos/b.jpg", "photos"], ["photos/sub", "photos"], ["list.txt"], ["-"])
+    assert [common_folder(words) for words in folders] == ["photos", "photos", "photos", "", ""]
 
 
 def test_they_come_one_by_one(photos: Path) -> None:

@@ -35,7 +35,9 @@ def measured(
         dict(zip(keys, numbers, strict=True)) | {"name": n}
         for n, numbers in zip(CLASSES, by_class, strict=True)
     ]
+    between = {"labels_per_image": [1.26, 2.08], "precision": [0.62, 0.86], "recall": [0.66, 0.74]}
     expected = {"basis": "estimated", "labels_per_image": 1.52, "precision": 0.72, "recall": 0.69}
+    expected |= {"between": between}
     return {
         "images": images,
         "labels": labels,
@@ -49,12 +51,13 @@ def test_sparse_labels_are_told_by_what_is_expected() -> None:
     quality = quality_of(measured(), "validation", TRAIN)
     assert quality is not None
     assert quality.opening() == [
-        "Your images show about 1.5 of the 3 classes each; you gave 1 label.",
-        "Expect about 7 of 10 suggested labels to be right, and about 7 of 10 present ones to be found.",
+        "Your images show about 1.5 (1.3 to 2.1) of the 3 classes each; you gave 1 label.",
+        "Expect 6 to 9 of 10 suggested labels to be right, and about 7 of 10 present ones to be found.",
         "Weak: sofa (5 examples).",
     ]
     assert quality.rests_on == (
-        "Estimated on 10 validation images: the number of labels per image is an estimate, so it is rough."
+        "Estimated on 10 validation images: the number of labels per image is an estimate, which the ranges "
+        "come from."
     )
 
 
@@ -96,6 +99,7 @@ def test_classes_on_every_image_or_on_one() -> None:
     [
         (0.01, "hardly any"),
         (0.66, "about 7 of 10"),
+        (0.76, "about 3 of 4"),
         (0.94, "about 9 of 10"),
         (0.96, "about 19 of 20"),
         (1, "nearly all"),
@@ -103,6 +107,8 @@ def test_classes_on_every_image_or_on_one() -> None:
 )
 def test_shares_in_words(share: float, words: str) -> None:
     assert of_ten(share) == words
+    assert of_ten(share, [0.61, 0.86]) == "6 to 9 of 10"
+    assert of_ten(share, [0.51, 0.54]) == words  # no range to speak of
 
 
 def thresholds(*rows: tuple[str, int | None]) -> ClassThresholds:

@@ -23,6 +23,8 @@ def test_a_image_for_every_class_found(tmp_path: Path) -> None:
 def test_no_map_leaves_its_folder() -> None:
     assert inside("../../etc/./a.jpg").as_posix() == "etc/a.jpg"
     assert inside("/etc/a.jpg").as_posix() == "etc/a.jpg"
+    assert inside("/home/ann/photos/b/a.jpg", "/home/ann/photos").as_posix() == "b/a.jpg"
+    assert inside("photos2/a.jpg", "photos").as_posix() == "photos2/a.jpg"
     folder = MapFolder(Path("maps"), ("a/b", "..", "cat"), predictor().view)
     assert list(folder.names.values()) == ["a_b", "_", "cat"]
     same = MapFolder(Path("maps"), ("a/b", "a?b"), predictor().view)

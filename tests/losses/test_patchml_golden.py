@@ -1,4 +1,4 @@
-"""PatchML's equations 1 to 5 by hand, in float64, through the catalog's methods."""
+"""PatchML's equations 1 to 5 by hand, in float64, through the registered methods."""
 
 import math
 

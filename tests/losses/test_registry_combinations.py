@@ -64,7 +64,7 @@ def test_names_are_taken_apart() -> None:
 
 
 def test_what_combines() -> None:
-    # 14 readings have 4 elements, 13 methods have their own alone; all but role take consistency.
+    # 14 methods take 4 entry losses, 13 have only their own; all but role take consistency.
     # iu, csl-i, patchml and csl-p take cluster or fixmatch too.
     assert len(ALL) == 13 * (4 * 3 - 1) + (4 * 3 * 3 - 1) + 9 * 2 + 3 * (3 * 3 - 1)
     assert {"an+cl", "epr+scl", "en+asl+scl", "hill+scl", "bce+focal", "gr+cl", "ll-cp+scl"} <= set(ALL)
@@ -113,7 +113,7 @@ def test_what_combines() -> None:
         ("pu+scl+en", r"pu and en each say what"),
         (
             "auto",
-            r"^auto is what `train` chooses, and no method: gr .*, pu\+scl .*: name one of these$",
+            r"^auto is what `train` chooses, and no method: soft .*, pu\+scl .*: name one of these$",
         ),
         ("scl+en", r"^scl\+en: the parts of a name stand in the order .*CONSISTENCY: write en\+scl "),
         ("asl+en+scl", r"write en\+asl\+scl "),

@@ -85,7 +85,7 @@ def test_methods_and_settings_of_the_runs(data: Dataset, budget: Budget, tmp_pat
 
 def test_a_method_that_does_not_look_at_marks_compares_no_annotations(data: Dataset, budget: Budget) -> None:
     for method in ("an", "pu"):  # pu also wants K, which is no help here
-        with pytest.raises(ConfigError, match=f"`mark_method={method}` does not look at points or boxes"):
+        with pytest.raises(ConfigError, match=f"`spatial_method={method}` does not look at points or boxes"):
             candidates_of(data, budget, ("I", "SP"), 1, TrainConfig(), ("csl-i", method), Path("runs"))
     assert candidates_of(data, budget, ["I"], 1, TrainConfig(), ("csl-i", "an"), Path("runs"))  # not used
 

@@ -41,7 +41,7 @@ def test_the_interval_is_for_all_kinds_at_once() -> None:
     # Means of draws are equal (1), so what is left are the values less their kind's mean.
     left = np.array([[1.5, -1.5], [-0.5, 0.5], [-1, 1]])
     spread = (float((left**2).sum()) / 2) ** 0.5
-    assert between(*rows).margin == pytest.approx(8.331 * spread / 2**0.5)
+    assert between(*rows).margin == pytest.approx(8.330783 * spread / 2**0.5)
 
 
 @pytest.mark.parametrize(("kinds", "draws"), [(5, 3), (3, 5)])

@@ -328,33 +328,45 @@ def test_many_images_at_a_time(browser: Any, data: Dataset, tmp_path: Path) -> N
     look = {"viewport": {"width": 1200, "height": 760}}
     with served(data, file) as server, Window(browser, server.address, "", **look) as window:
         page = window.page
-        window.sees(question=f"Mark the images without {CLASSES[2]}", saving="Save 8 yes, 0 no")
+        window.sees(question=f"Which images show {CLASSES[2]}?", saving="Save 4 yes, 4 no")
+        window.sees(details="8 images, the likeliest first. 4 are taken for yes, 4 for no (✕): change")
         assert page.locator(".tile").count() == 8
         assert page.locator(".tile small").first.inner_text() == "has cat"
         api.expect(page.locator(".tile img").first).to_have_js_property("naturalWidth", 90)
         # Keys: arrows go, space and n mark, s is not sure; a click marks, and marks off.
         assert page.evaluate("document.activeElement.className") == "tile yes"
+        assert pressed(window) == [4, 5, 6, 7]  # what is likelier
         window.press("ArrowRight", "Space", "ArrowDown", "n", "ArrowUp", "ArrowRight", "s")
-        assert pressed(window) == [1, 7]
-        window.sees(saving="Save 5 yes, 2 no, 1 not sure")
+        assert pressed(window) == [1, 4, 5, 6]
+        window.sees(saving="Save 3 yes, 4 no, 1 not sure")
         page.locator(".tile").nth(7).click()
         assert page.locator(".tile kbd").all_inner_texts() == [*"12345678"]
         window.press("5")  # the key that the image shows
-        assert pressed(window) == [1, 4]
-        window.press("ArrowRight", "x")  # and all that follow
+        assert pressed(window) == [1, 5, 6, 7]
+        window.press("y")  # and all before it
+        assert pressed(window) == [5, 6, 7]
+        window.press("Shift+Digit4")  # it and all that follow
+        assert pressed(window) == [3, 4, 5, 6, 7]
+        for wanted in ([3, 4, 7], [3, 4, 5, 6, 7]):  # a drag marks what it touches as the first
+            page.locator(".tile").nth(6).hover()
+            page.mouse.down()
+            page.locator(".tile").nth(5).hover()
+            page.mouse.up()
+            assert pressed(window) == wanted
+        window.press("4", "2", "3", "s")
         assert pressed(window) == [1, 4, 5, 6, 7]
         window.sees(counts="0 answered")
         assert words(file) == []
         window.press("Enter")
-        window.sees(counts="8 answered: 2 yes, 5 no, 1 skipped", announce="8 answers saved. Mark the images")
-        window.sees(question=f"Mark the images without {HOSTILE}", pace="seconds per answer")
+        window.sees(counts="8 answered: 2 yes, 5 no, 1 skipped", announce="8 answers given. Which images")
+        window.sees(question=f"Which images show {HOSTILE}?", pace="seconds per answer")
         assert words(file) == [1, 0, -2, 1, 0, 0, 0, 0]
         # Undo brings the whole page back as it was; the one that was shown comes after it.
         window.press("u")
-        window.sees(question=f"Mark the images without {CLASSES[2]}", counts="0 answered")
+        window.sees(question=f"Which images show {CLASSES[2]}?", counts="0 answered")
         assert (pressed(window), words(file)) == ([1, 4, 5, 6, 7], [])
         window.press("Enter")
-        window.sees(question=f"Mark the images without {HOSTILE}", counts="8 answered")
+        window.sees(question=f"Which images show {HOSTILE}?", counts="8 answered")
         window.click("Heat map")
         assert page.locator(".tile img").count() == 16
         page.locator(".tile").first.focus()
@@ -413,7 +425,14 @@ class MadeUpTraining:
         self.asked += 1
         if self.asked < 4:
             return about | {"state": "running"}
-        change = {"trusted_before": 1, "trusted_after": 3, "classes": 3, "split": "test", "before": 0.5}
+        change = {
+            "trusted_before": 1,
+            "trusted_after": 3,
+            "classes": 3,
+            "split": "test",
+            "before": 0.5,
+            "complete": False,
+        }
         return about | {"state": "done", "change": change | {"after": 0.625, "low": 0.1, "high": 0.2}}
 
 
@@ -440,8 +459,9 @@ def test_finish_and_train(browser: Any, data: Dataset, tmp_path: Path) -> None:
         window.sees(training="Training runs/<i>second</i>: epoch 1 of at most 2.")
         window.sees(training="The new run is in runs/<i>second</i>.")
         window.sees(
-            change="on the test images: 50.0 before, 62.5 now. Thresholds that can be trusted: 1 of 3"
+            change="on the test images: 50.0 before, 62.5 now. Labels that nobody gave count as wrong there"
         )
+        window.sees(change="Thresholds that can be trusted: 1 of 3 before, 3 now.")
         assert window.page.evaluate("document.documentElement.scrollWidth") == 390
         assert window.said == []
 

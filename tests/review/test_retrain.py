@@ -40,6 +40,7 @@ def test_what_cannot_be_trained_from_a_page(run: Run) -> None:
 def test_the_same_model_makes_no_difference(run: Run, tmp_path: Path) -> None:
     shutil.copytree(run.path, tmp_path / "run")
     change = difference(run, Run(tmp_path / "run"))
+    assert change["complete"] == run.data().split("test").truth.complete
     assert (change["split"], change["before"], change["low"], change["high"]) == (
         "test", change["after"], 0, 0
     )  # fmt: skip

@@ -55,6 +55,8 @@ def test_the_backbone_is_one_whose_weights_can_be_had(monkeypatch: pytest.Monkey
     monkeypatch.setattr("sparselabel.training.network.refuse_without_cells", lambda *_: None)
     cpu = Machine(accelerator="cpu")
     assert choose_backbone(TrainConfig(), set(), cpu, said.append).config.backbone == "mobilenetv2_100"
+    own = TrainConfig(weights="weights.safetensors")  # a flag changes what it names
+    assert choose_backbone(own, {"weights"}, cpu, said.append).config.backbone == "mobilenetv2_100"
     there.clear()
     there.add("resnet18")
     assert choose_backbone(TrainConfig(), set(), cpu, said.append).config.backbone == "resnet18"

@@ -146,6 +146,6 @@ def _say(kind: str, text: str) -> None:
 
 def _say_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     if isinstance(message, DataWarning | ModelWarning):
-        _say("warning", message.render())
+        _say("warning", message.render(AS_FLAGS))
     elif issubclass(category, UserWarning):
         _say("note", f"{category.__name__}: {message}")

@@ -259,12 +259,12 @@ def _evaluate_split(
     split = split or _usual_split(opened)
     images = len(opened.split(split))
     require_folder_to_write(run, "scores are kept in the run: copy it to a folder of yours")
-    found: dict[str, Any] | None = None
+    coupled_metrics: dict[str, Any] | None = None
     if coupled:  # first: what cannot be coupled is refused before the rest
         from sparselabel.inference.evaluate import evaluate_coupled, keep_coupled
 
         with progress(images, f"coupled maps of {split}") as advance:
-            found = evaluate_coupled(
+            coupled_metrics = evaluate_coupled(
                 opened, split, workers=workers, ground_truth=ground_truth, report=advance
             )
     with progress(images, f"scoring {split}") as advance:
@@ -277,7 +277,7 @@ def _evaluate_split(
             engine=engine,
             report=advance,
         )
-    return measured if found is None else keep_coupled(opened, measured, found)
+    return measured if coupled_metrics is None else keep_coupled(opened, measured, coupled_metrics)
 
 
 def _evaluate_table(

@@ -48,7 +48,7 @@ def plan(
     point_seconds: float = 1.4,
     box_seconds: float = 6.0,
     answer_method: str = "csl-i",
-    mark_method: str = "patchml",
+    spatial_method: str = "patchml",
     config: Annotated[PlannedTraining, Flat] = PLANNED,
     machine: Annotated[Machine, Flat] = MACHINE,
     given: Annotated[FromFileOrRecipe, Flat] = FROM_FILE_OR_RECIPE,
@@ -87,7 +87,7 @@ def plan(
         Seconds per box, besides its answer.
     answer_method
         Method that is trained on answers alone (with csl-i in ignore mode, as PatchML has it).
-    mark_method
+    spatial_method
         Method that is trained on answers with points or boxes.
     """
     from sparselabel import __version__
@@ -118,7 +118,7 @@ def plan(
     split = refuse_data(prepared, tried)
     spent = budget_of(prepared, budget, images, prices, fractions or FRACTIONS, tried)
     refuse_other_budget(spent, out)
-    methods = answer_method, mark_method
+    methods = answer_method, spatial_method
     candidates = candidates_of(prepared, spent, tried, draws, trained, methods, out / "runs")
     check_candidates(prepared, spent, candidates, machine)
     if first_process():
@@ -143,7 +143,7 @@ def with_defaults(config: TrainConfig, told: Collection[str]) -> TrainConfig:
     """The configuration; any setting of fine-tuning means that the whole network is trained."""
     if "--method" in told:
         problem = f"--method {config.method} is for one run, and a plan has two methods"
-        raise ConfigError(problem, "give --answer-method, --mark-method or both")
+        raise ConfigError(problem, "give --answer-method, --spatial-method or both")
     whole = any(flag.startswith("--finetune.") for flag in told) and "--frozen" not in told
     values = {one.name: getattr(config, one.name) for one in fields(TrainConfig)}
     return TrainConfig(**values | ({"frozen": False} if whole else {}))

@@ -3,11 +3,13 @@
 import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from sparselabel.cli.arguments import FLAGS
 from sparselabel.config import Engine, ShardFormat
 from sparselabel.errors import ConfigError, DataError, RunError, counted, listing, param, spell
 from sparselabel.progress import progress_bar, status_console
@@ -108,9 +110,7 @@ def predict(
 
     if batch < 1:
         raise ConfigError(f"{param('batch')} must be at least 1 image, not {batch}", what="batch")
-    for word in images:
-        if word.startswith("--"):
-            raise ConfigError(f"there is no flag {word}", "`sparselabel predict --help` names all", what=word)
+    _refuse_flags(images)
     whole = {"gallery": gallery, "fiftyone": fiftyone, "label_studio": label_studio}
     more_asked = {"maps": maps, "write_xmp": write_xmp or None, "sort_into": sort_into, **whole}
     beside = [name for name, given in more_asked.items() if given is not None]
@@ -148,7 +148,7 @@ def predict(
         "maps": None if maps is None else str(maps),
     }
     more = _more_files(
-        whole, sort_into, predictor, run, write_xmp=write_xmp, links=links, force=force or resume
+        whole, sort_into, images, predictor, run, write_xmp=write_xmp, links=links, force=force or resume
     )
     output = Output(out, predictor.classes, about, all_scores=all_scores, resume=resume)
     try:
@@ -170,6 +170,16 @@ def predict(
     for file in more:
         status_console().print(file.finish())
     _summary(run, predictor, seen, out, precision, rely=threshold is None)
+
+
+def _refuse_flags(words: Sequence[str]) -> None:
+    """Raise if a word is a mistyped flag, and no image."""
+    for word in words:
+        if word.startswith("--"):
+            near = get_close_matches(word.partition("=")[0], FLAGS, n=1)
+            remedies = [f"give {near[0]}"] if near else []
+            remedies.append("look them up (`sparselabel predict --help`)")
+            raise ConfigError(f"there is no flag {word}", *remedies, what=word)
 
 
 def _refuse_inside(images: Sequence[str], name: str, folder: Path) -> None:
@@ -273,6 +283,7 @@ def _check_more(
 def _more_files(
     whole: dict[str, Path | None],
     sort_into: Path | None,
+    images: Sequence[str],
     predictor: "Predictor",
     run: Path,
     *,
@@ -281,6 +292,7 @@ def _more_files(
     force: bool,
 ) -> "list[PredictionFile]":
     """What predictions are written to beside the table."""
+    from sparselabel.data.image_paths import common_folder
     from sparselabel.inference.prediction_files import (
         FiftyOneFile,
         LabelStudioFile,
@@ -296,7 +308,8 @@ def _more_files(
     if write_xmp:
         files.append(XmpSidecars())
     if sort_into is not None:
-        files.append(SortedImages(sort_into, predictor.classes, links=links, force=force))
+        base = common_folder(images)
+        files.append(SortedImages(sort_into, predictor.classes, links=links, force=force, base=base))
     if whole["fiftyone"] is not None:
         files.append(FiftyOneFile(whole["fiftyone"], predictor.classes))
     if whole["label_studio"] is not None:
@@ -315,12 +328,13 @@ def _write(
     more: "Sequence[PredictionFile]",
 ) -> dict[str, int]:
     """Predict and write all; how many images, labels and images that cannot be read there were."""
-    from sparselabel.data.image_paths import count_images, image_paths, other_files
+    from sparselabel.data.image_paths import common_folder, count_images, image_paths, other_files
     from sparselabel.data.image_paths import images as images_at
     from sparselabel.inference.writer import NAMED, MapFolder
 
     console = status_console()
-    folder = None if maps is None else MapFolder(maps, predictor.classes, predictor.view)
+    base = common_folder(words)
+    folder = None if maps is None else MapFolder(maps, predictor.classes, predictor.view, base)
     seen = {"images": 0, "labels": 0, "broken": 0, "before": output.done}
     left = output.skip(images_at(image_paths(words), column))
     with progress_bar(console, count_images(words), "predicting") as bar:
@@ -342,7 +356,8 @@ def _write(
     output.finish()
     if others := other_files(words):
         kinds = [f"{number:,} {suffix}" for suffix, number in others.most_common()]
-        console.print(f"skipped: {counted(others.total(), 'file')} that are not images ({listing(kinds)})")
+        what = "that is not an image" if others.total() == 1 else "that are not images"
+        console.print(f"skipped: {counted(others.total(), 'file')} {what} ({listing(kinds)})")
     if not output.done:
         _refuse_all_broken(seen["images"], seen["broken"])
     return seen

@@ -427,13 +427,13 @@ def _evaluate_maps(
 def _outcome(folder: Path, run: "RunFile") -> Outcome:
     """A run as it is now: finished, or failed with the error that is written beside it."""
     path = folder / run["folder"]
-    kept = Run(path)
-    config = kept.config() if kept.config_file.exists() else TrainConfig(method=run["method"])
+    saved_run = Run(path)
+    config = saved_run.config() if saved_run.config_file.exists() else TrainConfig(method=run["method"])
     chosen = tuple(run["chosen"])
     draw = run["label_seed"], run["annotation"]
     planned = PlannedRun(run["method"], run["seed"], config, path, run["value"], chosen, *draw)
-    if kept.finished:
-        return Outcome(planned, kept.result())
+    if saved_run.finished:
+        return Outcome(planned, saved_run.result())
     file = error_file(planned)
     text = read_text(file, error=RunError).strip() if file.is_file() else f"{path} is not finished"
     return Outcome(planned, None, RunError(text))

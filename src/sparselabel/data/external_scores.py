@@ -70,8 +70,8 @@ def apply_scores(
 
 def read_scores(file: Path, table: LabelTable, paths: Texts) -> npt.NDArray[np.float32]:
     """(N, L) The scores of a table's images, found by id or by path; NaN where there is none."""
-    found = np.full(table.matrix.shape, np.nan, dtype=np.float32)
-    for row, columns, scores in _of_table(file, table, paths, lambda row, at: ~np.isnan(found[row, at])):
+    result = np.full(table.matrix.shape, np.nan, dtype=np.float32)
+    for row, columns, scores in _of_table(file, table, paths, lambda row, at: ~np.isnan(result[row, at])):
         infinite = ~np.isfinite(scores.astype(np.float32))
         if infinite.any():
             name = table.classes[columns[int(np.argmax(infinite))]]
@@ -81,8 +81,8 @@ def read_scores(file: Path, table: LabelTable, paths: Texts) -> npt.NDArray[np.f
                 "leave it empty",
                 what=file,
             )
-        found[row, columns] = scores
-    return found
+        result[row, columns] = scores
+    return result
 
 
 def _of_table(

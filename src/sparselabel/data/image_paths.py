@@ -198,6 +198,16 @@ def count_images(words: Sequence[str]) -> int | None:
     return count
 
 
+def common_folder(words: Sequence[str]) -> str:
+    """The folder of what is named; empty where that is no folder or file, or they have none in common."""
+    if not all(Path(word).is_dir() or (Path(word).is_file() and _is_image(word)) for word in words):
+        return ""
+    try:
+        return os.path.commonpath([word if Path(word).is_dir() else str(Path(word).parent) for word in words])
+    except ValueError:  # from the root, and from here
+        return ""
+
+
 def first_file(words: Sequence[str]) -> str | None:
     """The first local image file that is meant, if there is one."""
     local = (path for path in image_paths(words) if not is_address(path) and not is_shard(path))

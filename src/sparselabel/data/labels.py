@@ -125,10 +125,10 @@ class SparseLabels:
         """The labels of an array (N, L)."""
         starts = np.zeros(len(values) + 1, np.int64)
         columns, known = [np.empty(0, np.int32)], [np.empty(0, np.int8)]
-        for part in row_blocks(*values.shape):
-            block = np.asarray(values[part])
+        for span in row_blocks(*values.shape):
+            block = np.asarray(values[span])
             rows, classes = np.nonzero(block != UNKNOWN)
-            starts[part.start + 1 : part.start + 1 + len(block)] = np.bincount(rows, minlength=len(block))
+            starts[span.start + 1 : span.start + 1 + len(block)] = np.bincount(rows, minlength=len(block))
             columns.append(classes.astype(np.int32))
             known.append(block[rows, classes])
         np.cumsum(starts, out=starts)
@@ -387,10 +387,10 @@ def known_entries(
         for entries in entry_spans(labels):
             yield labels.rows_of(entries), labels.columns[entries], labels.known[entries]
     else:
-        for part in row_blocks(*labels.shape):
-            block = np.asarray(labels[part])
+        for span in row_blocks(*labels.shape):
+            block = np.asarray(labels[span])
             rows, columns = np.nonzero(block != UNKNOWN)
-            yield rows + part.start, columns, block[rows, columns]
+            yield rows + span.start, columns, block[rows, columns]
 
 
 def positives_of(labels: LabelMatrix) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -5,10 +5,10 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,8 +36,8 @@ def in_parallel(
         yield from _on_ray(work, items, cluster, seen)
         return
     processes = CORES
-    ahead = iter(items)
-    first = [*islice(ahead, 2)]
+    rest = iter(items)
+    first = [*islice(rest, 2)]
     if len(first) < 2:  # nothing to share
         yield from map(work, first)
         return
@@ -47,22 +47,30 @@ def in_parallel(
     else:
         pool = ThreadPoolExecutor(processes)
     with pool:
-        waiting = deque(pool.submit(work, item) for item in first)
         try:
-            for item in ahead:
-                waiting.append(pool.submit(work, item))
-                if len(waiting) >= WAITING * processes:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+            yield from map_ahead(pool, work, chain(first, rest), WAITING * processes)
         except BrokenProcessPool as error:
             raise ResourceError(
                 "a process was killed while it read images, by the system if memory ran out",
                 "free memory and begin again",
             ) from error
-        finally:
-            for left in waiting:
-                left.cancel()
+
+
+def map_ahead(
+    pool: Executor, work: Callable[[Item], Result], items: Iterable[Item], ahead: int
+) -> Iterator[Result]:
+    """Results of a pool in the order of the items, at most ``ahead`` of which are taken before their turn."""
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) >= ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for left in waiting:
+            left.cancel()
 
 
 def _on_ray(

@@ -5,13 +5,13 @@ import io
 import os
 import re
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import IO, Any, TypeVar
 
 from sparselabel.data.decode import refuse_special
+from sparselabel.data.parallel import map_ahead
 from sparselabel.errors import ConfigError, DataError, SparselabelError
 
 READ_AHEAD = 1 << 23  # bytes that are asked for at a time when a file is read from its begin to its end
@@ -60,6 +60,8 @@ def file_system(address: str) -> tuple[Any, str]:
             value=scheme,
             allowed=STORES,
         )
+    if "::" in address:  # fsspec would take what follows for another address
+        raise DataError(f"{address} cannot be read: it has :: in it", "rename the file", what=address)
     from fsspec.core import url_to_fs
 
     try:
@@ -99,7 +101,10 @@ def read_bytes(file: str, start: int = 0, size: int | None = None) -> bytes:
         if not is_address(file):
             refuse_special(file)
             with open(file, "rb") as stream:  # noqa: PTH123 - it is called for every image
-                return os.pread(stream.fileno(), size, start) if size is not None else stream.read()
+                if size is None:
+                    return stream.read()
+                left = os.fstat(stream.fileno()).st_size - start
+                return os.pread(stream.fileno(), max(0, min(size, left)), start)
         content = _fetch(file, {} if size is None else {"start": start, "end": start + size})
         # A server that knows no ranges sends all of it.
         return content if size is None or len(content) <= size else content[start : start + size]
@@ -191,14 +196,4 @@ def read_lines(file: str) -> Iterator[str]:
 def look_ahead(items: Iterable[Item], work: Callable[[Item], Result]) -> Iterator[Result]:
     """Map ``work`` over items in order, by threads that are at most ``AHEAD`` items ahead."""
     with ThreadPoolExecutor(THREADS) as pool:
-        waiting: deque[Future[Result]] = deque()
-        try:
-            for item in items:
-                waiting.append(pool.submit(work, item))
-                if len(waiting) > AHEAD:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for left in waiting:
-                left.cancel()
+        yield from map_ahead(pool, work, items, AHEAD)

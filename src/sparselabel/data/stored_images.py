@@ -104,7 +104,7 @@ class StoredImages:
         return file if self.offsets[row] == WHOLE else f"{file}/{self.names[row]}"
 
     def content(self, row: int, digest: int | None = None) -> bytes:
-        """The bytes of an image; ``digest`` is that of those which a cache may give."""
+        """The bytes of an image; ``digest`` is that of those which a cache may give, else none may."""
         file, offset, size = self.file(row), int(self.offsets[row]), int(self.sizes[row])
         if not is_address(file):
             return self._read(row, file, offset, size)
@@ -163,15 +163,15 @@ def scan_group(place: tuple[str, str, str | None, int, int]) -> Scanned:
     return scanned
 
 
-def _add(found: Scanned, name: str, offset: int, size: int, content: bytes) -> None:
+def _add(scanned: Scanned, name: str, offset: int, size: int, content: bytes) -> None:
     try:
         load(name, content=content)
     except DataError as error:
-        found.problems[name] = str(error)
-    found.names.append(name)
-    found.offsets.append(offset)
-    found.sizes.append(size)
-    found.digests.append(digest_of(content))
+        scanned.problems[name] = str(error)
+    scanned.names.append(name)
+    scanned.offsets.append(offset)
+    scanned.sizes.append(size)
+    scanned.digests.append(digest_of(content))
 
 
 def are_stored(images: object) -> bool:
@@ -241,14 +241,14 @@ def _scan(work: Any) -> Scanned:
 
 
 def _united(
-    root: Path, shards: Sequence[str], columns: Sequence[str], found: Sequence[tuple[int, Scanned]]
+    root: Path, shards: Sequence[str], columns: Sequence[str], scanned: Sequence[tuple[int, Scanned]]
 ) -> StoredImages:
     """The images of all shards, under unique names."""
-    plain = [name for _, one in found for name in one.names]
+    plain = [name for _, one in scanned for name in one.names]
     prefixed = len({*plain}) < len(plain)
     names: list[str] = []
     problems: dict[str, str] = {}
-    for number, one in found:
+    for number, one in scanned:
         prefix = f"{os.path.basename(shards[number])}/" if prefixed else ""  # noqa: PTH119
         names += [prefix + name for name in one.names]
         problems |= {prefix + name: problem for name, problem in one.problems.items()}
@@ -259,14 +259,14 @@ def _united(
     relative = [shard if is_address(shard) else os.path.relpath(shard, root) for shard in shards]
 
     def joined(part: Callable[[Scanned], list[int]], kind: Any) -> Any:
-        return np.asarray([value for _, one in found for value in part(one)], kind)
+        return np.asarray([value for _, one in scanned for value in part(one)], kind)
 
     return StoredImages(
         root,
         tuple(relative),
         tuple(columns),
         np.asarray(names, np.str_),
-        np.repeat([number for number, _ in found], [len(one.names) for _, one in found]).astype(np.int64),
+        np.repeat([number for number, _ in scanned], [len(one.names) for _, one in scanned]).astype(np.int64),
         joined(lambda one: one.offsets, np.int64),
         joined(lambda one: one.sizes, np.int64),
         joined(lambda one: one.digests, np.uint64),

@@ -158,22 +158,22 @@ def _from_numbers(
 ) -> ClassCounts:
     """Each positive kept with the same chance: that chance from the numbers of labels per image."""
     numbers = count_per_image(observed)
-    kept, images, fewest = kept_share(numbers), len(observed), annotated.sum() / len(observed)
-    expected = bounded(annotated / kept.share, observed)
+    share_kept, images, fewest = kept_share(numbers), len(observed), annotated.sum() / len(observed)
+    expected = bounded(annotated / share_kept.share, observed)
     chance = SPREAD * np.sqrt(annotated)
-    low, high = (min(fewest / share, observed.shape[1]) for share in (kept.high, kept.low))
+    low, high = (min(fewest / share, observed.shape[1]) for share in (share_kept.high, share_kept.low))
     doubts = []
     if has_value(observed, NEGATIVE):
         doubts.append("labels say no, too, but do not look like answers to random questions")
-    if not kept.explains:
+    if not share_kept.explains:
         doubts.append("no share of kept labels explains how many images have none, one and more labels")
     if high - 1 > WIDEST * (low - 1):
         doubts.append("the numbers of labels per image fit other shares of kept labels nearly as well")
     k = float(expected.sum() / images)
     return ClassCounts(
         "auto", classes, images, annotated, expected,
-        bounded((annotated - chance) / kept.high, observed),
-        bounded((annotated + chance) / kept.low, observed),
+        bounded((annotated - chance) / share_kept.high, observed),
+        bounded((annotated + chance) / share_kept.low, observed),
         (min(low, k), max(high, k)), not doubts,
         "; ".join([*(doubts or ["nothing speaks against it"]), EMPTY_IMAGES]),
     )  # fmt: skip

@@ -99,15 +99,15 @@ def _shares(yes: Counts, asked: Counts) -> Floats:
     return shares
 
 
-def _not_random(found: Answers, images: int) -> bool:
+def _not_random(counts: Answers, images: int) -> bool:
     """Whether what was asked depends on what is in the images."""
-    answered = found.answers > 0
-    answers, surplus = found.answers[answered].astype(np.float64), found.surplus[answered]
+    answered = counts.answers > 0
+    answers, surplus = counts.answers[answered].astype(np.float64), counts.surplus[answered]
     return (
-        _uneven(found.asked, images)
-        or _balanced(found)
+        _uneven(counts.asked, images)
+        or _balanced(counts)
         or _dependent(answers, surplus)
-        or _too_alike(answers, surplus, float(found.variance[answered].sum()), len(found.asked))
+        or _too_alike(answers, surplus, float(counts.variance[answered].sum()), len(counts.asked))
     )
 
 
@@ -120,13 +120,13 @@ def _uneven(asked: Counts, images: int) -> bool:
     return _surprise(square, freedom) > SURPRISE
 
 
-def _balanced(found: Answers) -> bool:
+def _balanced(counts: Answers) -> bool:
     """Whether all classes have the same share of yes, as if a fixed number per class had been collected."""
-    if len(found.yes) < SOME_CLASSES or found.yes.mean() < SOME_YES:
+    if len(counts.yes) < SOME_CLASSES or counts.yes.mean() < SOME_YES:
         return False
-    pooled = found.yes.sum() / found.asked.sum()
-    square = float((found.asked * np.square(found.shares - pooled)).sum() / (pooled * (1 - pooled)))
-    return _surprise(square, len(found.yes) - 1) < DIFFERENT
+    pooled = counts.yes.sum() / counts.asked.sum()
+    square = float((counts.asked * np.square(counts.shares - pooled)).sum() / (pooled * (1 - pooled)))
+    return _surprise(square, len(counts.yes) - 1) < DIFFERENT
 
 
 def _surprise(square: float, freedom: int) -> float:
@@ -153,21 +153,21 @@ def _too_alike(answers: Floats, surplus: Floats, variance: float, classes: int) 
     return bool(np.square(surplus).sum() < LEAST_SPREAD * (1 - known) * variance)
 
 
-def from_answers(found: Answers, observed: LabelMatrix, classes: tuple[str, ...]) -> ClassCounts:
+def from_answers(counts: Answers, observed: LabelMatrix, classes: tuple[str, ...]) -> ClassCounts:
     """Expected positives of every class from answers to random questions in labels (N, L).
 
     K is the sum of the classes' shares of yes; its spread is that of the images' parts in it. Classes with
     few answers are drawn to the share of all. A class's bounds are Wilson's interval.
     """
-    images, yes, asked = len(observed), found.yes, found.asked
+    images, yes, asked = len(observed), counts.yes, counts.asked
     drawn = (yes + POOLED_ANSWERS * yes.sum() / asked.sum()) / (asked + POOLED_ANSWERS)
     seen, most = yes > 0, images - (asked - yes)
     expected = np.zeros(len(classes))
-    total = images * float(found.shares.sum())
+    total = images * float(counts.shares.sum())
     expected[seen] = shared_out(total, (images * drawn)[seen], yes[seen], most[seen])
     k, fewest = float(expected.sum() / images), float(yes.sum() / images)
     unknown = 1 - asked.sum() / (images * len(classes))
-    half = SPREAD * float(np.sqrt(np.square(found.part).sum() * unknown))
+    half = SPREAD * float(np.sqrt(np.square(counts.part).sum() * unknown))
     low, high = (bounded(images * bound, observed) for bound in wilson(yes, np.maximum(asked, 1)))
     why = f"the share of yes among {int(asked.sum()):,} answers to what look like random questions"
     doubts = []

@@ -21,9 +21,6 @@ from sparselabel.data.labels import (
     all_unknown,
     count_per_image,
 )
-from sparselabel.data.readers import table
-from sparselabel.data.readers.csv_parquet import open_cells
-from sparselabel.data.readers.table import label_code
 from sparselabel.errors import DataError, command, counted, listing
 from sparselabel.expected_positives.class_counts import (
     DRAWS,
@@ -89,6 +86,8 @@ def complete_labels(file: Path, data: Dataset) -> LabelTable:
     A list of only what is there (one label a row, no value but 1) is taken at its word: all else is not
     there. In a table with a column a class an empty cell is unknown, as everywhere.
     """
+    from sparselabel.data.readers import table
+
     answered = _answered(file)
     if answered is not None:
         return _complete_answers(file, answered, data)
@@ -141,6 +140,8 @@ def complete_labels(file: Path, data: Dataset) -> LabelTable:
 
 def _answered(file: Path) -> list[Answer] | None:
     """The answers in a file that `sparselabel review` wrote; None if it is another kind of table."""
+    from sparselabel.data.readers.csv_parquet import open_cells
+
     with open_cells(file, "image") as cells:
         if cells.header != COLUMNS:
             return None
@@ -171,6 +172,9 @@ def complete_answers(data: Dataset) -> LabelTable:
 
 def _lists_what_is_there(file: Path) -> bool:
     """Whether a table has one label per row, all of them present."""
+    from sparselabel.data.readers.csv_parquet import open_cells
+    from sparselabel.data.readers.table import label_code
+
     with open_cells(file, "image") as cells:
         if "label" not in cells.header:
             return False

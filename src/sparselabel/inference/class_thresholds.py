@@ -73,6 +73,14 @@ class CalibratedThreshold(ClassThreshold):
     offset: Finite
 
 
+class Between(TypedDict):
+    """What all classes together may be by the interval of the expected positives: low and high."""
+
+    labels_per_image: list[Finite]
+    precision: list[Finite]
+    recall: list[Finite]
+
+
 class ThresholdsFile(TypedDict):
     """thresholds.json."""
 
@@ -80,6 +88,7 @@ class ThresholdsFile(TypedDict):
     images: Count
     labels: str
     basis: NotRequired[Basis]
+    between: NotRequired[Between]
     classes: list[CalibratedThreshold]
     drawn_from: NotRequired[Count]
 
@@ -95,6 +104,7 @@ class ClassThresholds:
     basis: Basis | None = None
     drawn_from: int = 0
     """How many images the split has, of which ``images`` were drawn; 0 where these are all."""
+    between: Between | None = None
 
     def __post_init__(self) -> None:
         if self.drawn_from == self.images:
@@ -137,6 +147,7 @@ class ClassThresholds:
             "labels": self.labels,
             **({"drawn_from": self.drawn_from} if self.drawn_from else {}),
             **({} if self.basis is None else {"basis": self.basis}),
+            **({} if self.between is None else {"between": self.between}),
             "precisions": list(PRECISIONS),
             "classes": [
                 asdict(row) | {"slope": slope, "offset": offset}
@@ -238,7 +249,31 @@ def choose(run: Run, data: Dataset, split: PreparedSplit, scores: ScoreMatrix) -
         )
     basis = _basis(prevalence)
     kind = "complete" if basis == "complete" else "sparse"
-    return ClassThresholds(tuple(chosen), calibration, kind, len(labels), basis, len(split))
+    between = None
+    if expected is not None and expected.interval is not None and basis == expected.source:
+        values = [_together(logits, calibration, calibration, thresholds)]
+        for factor in expected.interval:
+            source = expected.times(factor)
+            other = estimate_prevalence(logits, labels, data.train.observed.counts(), source, answered)
+            line = calibrate(logits, labels, other.shares, other.annotating, answered)
+            values.append(_together(logits, line, calibration, thresholds))
+        shown, right, found = ([min(each), max(each)] for each in zip(*values, strict=True))
+        between = Between(labels_per_image=shown, precision=right, recall=found)
+    return ClassThresholds(tuple(chosen), calibration, kind, len(labels), basis, len(split), between)
+
+
+def _together(
+    logits: Floats, line: Calibration, chosen: Calibration, thresholds: Floats
+) -> tuple[float, float, float]:
+    """Labels per image, precision and recall of all classes if ``line`` is right, not the ``chosen`` one."""
+    shows, suggested, hits = 0.0, 0, 0.0
+    for classes in class_blocks(*logits.shape):
+        chance = line.of_classes(classes)(logits[:, classes])
+        above = chosen.of_classes(classes)(logits[:, classes]) >= thresholds[classes]
+        shows, suggested = shows + float(chance.sum()), suggested + int(above.sum())
+        hits += float(chance[above].sum())
+    values = shows / max(len(logits), 1), hits / max(suggested, 1), hits / max(shows, 1e-9)
+    return round(values[0], 4), round(values[1], 4), round(values[2], 4)
 
 
 def _sample(images: int, classes: int, answered: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -282,6 +317,7 @@ class ExpectedByRun(TypedDict):
     how: str
     trusted: bool
     images: Annotated[int, Range(1, LARGEST)]
+    interval: NotRequired[list[Finite]]
     classes: list[ExpectedOfClass]
 
 
@@ -296,7 +332,10 @@ def expected_by_run(run: Run) -> PrevalenceSource | None:
             raise RunError(problem, "train again", what=run.expected_file, value=lacking)
         shares = np.array([rows[name] for name in run.classes]) / content["images"]
         how: Literal["counted", "estimated"] = "counted" if content["how"] == "counted" else "estimated"
-        return PrevalenceSource(how, content["trusted"], shares=shares)
+        k = float(shares.sum())
+        ends = [end / k for end in content.get("interval", []) if k > 0]
+        interval = (ends[0], ends[1]) if len(ends) == 2 else None
+        return PrevalenceSource(how, content["trusted"], shares=shares, interval=interval)
     given = run.config().settings.get("expected_positives")
     return PrevalenceSource("given", True, per_image=float(given)) if isinstance(given, int | float) else None
 
@@ -342,7 +381,15 @@ def _read(file: Path, classes: list[str]) -> ClassThresholds:
     own = [one.name for one in fields(ClassThreshold)]
     decided = tuple(ClassThreshold(**{name: getattr(row, name) for name in own}) for row in rows)
     basis, drawn_from = content.get("basis"), content.get("drawn_from", 0)  # older versions do not say
-    return ClassThresholds(decided, calibration, content["labels"], content["images"], basis, drawn_from)
+    return ClassThresholds(
+        decided,
+        calibration,
+        content["labels"],
+        content["images"],
+        basis,
+        drawn_from,
+        content.get("between"),
+    )
 
 
 def threshold_metrics(
@@ -375,6 +422,7 @@ def threshold_metrics(
     counts = Counts(hits, predicted_images, labels.counts())
     averages = counts.averages()
     expected = _expected(expected_hits, counts.predicted, shows, len(labels), class_thresholds.basis)
+    expected["overall"]["between"] = class_thresholds.between
     low, high = wilson(counts.hits, np.maximum(counts.predicted, 1))
     intervals = np.clip(np.stack([low, high], axis=1), 0, 1).tolist()
     rows = zip(

@@ -53,8 +53,8 @@ def read_test_set(
         )
     if others:
         warn(f"{labels}: {run.path} does not know these classes, which were left out: {listing(others)}")
-    given = np.concatenate([part.labels.matrix for part in splits])
-    paths = np.concatenate([part.paths for part in splits])
+    given = np.concatenate([one_split.labels.matrix for one_split in splits])
+    paths = np.concatenate([one_split.paths for one_split in splits])
     values = np.full((len(paths), len(classes)), UNKNOWN, dtype=np.int8)
     for column, name in enumerate(own):
         if plain_name(name) in column_of:

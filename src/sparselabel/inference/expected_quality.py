@@ -1,5 +1,6 @@
 """The quality of a run in sentences for somebody who has photos and labels, and what it rests on."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import POSITIVE
 from sparselabel.errors import command, counted, listing
-from sparselabel.inference.class_thresholds import SOME, ClassThresholds
+from sparselabel.inference.class_thresholds import SOME, Between, ClassThresholds
 
 WEAK_F1 = 0.5
 """Expected F1 below which a class is called weak."""
@@ -18,7 +19,7 @@ BASIS = {
     "reviewed": "reviewers' answers about validation images",
     "counted": "the number of labels per image was counted in images with all their labels",
     "given": "the number of labels per image is the one that training was given",
-    "estimated": "the number of labels per image is an estimate, so it is rough",
+    "estimated": "the number of labels per image is an estimate, which the ranges come from",
     "likelihood": (
         "nobody said how many labels are missing, and the guess from the labels alone is usually too low, "
         "so true precision is likely higher, and true recall lower"
@@ -45,21 +46,25 @@ class Quality:
     measured: bool
     basis: str
     weak: list[tuple[str, int]]
+    between: Between | None = None
 
     def opening(self) -> list[str]:
         """Sentences: what images show, how many suggestions are right and found, which classes are weak."""
         given = f"{self.given:.1f}".removesuffix(".0")
         labels = "label" if given == "1" else "labels"
         about = "" if self.measured else "about "
-        sentence = f"Your images show {about}{self.shown:.1f} of the {self.classes:,} classes each"
+        between = self.between or Between(labels_per_image=[], precision=[], recall=[])
+        ends = [f"{end:.1f}" for end in between["labels_per_image"]]
+        shown = f"{about}{self.shown:.1f}{f' ({ends[0]} to {ends[1]})' if len({*ends}) > 1 else ''}"
+        sentence = f"Your images show {shown} of the {self.classes:,} classes each"
         if self.classes == 1:
             sentence = f"Of your images {about}{100 * self.shown:.0f} % show the class"
         elif self.given < self.shown - 0.05:
             sentence += f"; you gave {given} {labels}"
         sentences = [
             f"{sentence}.",
-            f"Expect {of_ten(self.precision)} suggested labels to be right, and {of_ten(self.recall)} "
-            "present ones to be found.",
+            f"Expect {of_ten(self.precision, between['precision'])} suggested labels to be right, and "
+            f"{of_ten(self.recall, between['recall'])} present ones to be found.",
         ]
         if self.weak:
             (first, examples), *others = self.weak[:NAMED]
@@ -109,6 +114,7 @@ def quality_of(measured: dict[str, Any], split: str, train: PreparedSplit) -> Qu
         recall=recall,
         measured=complete,
         basis="complete" if complete else expected["basis"],
+        between=None if complete else expected.get("between"),
         weak=sorted(weak, key=lambda pair: f1[pair[0]]),
     )
 
@@ -117,13 +123,19 @@ def _f1(precision: float, recall: float) -> float:
     return 2 * precision * recall / max(precision + recall, 1e-9)
 
 
-def of_ten(share: float) -> str:
-    """A share as people say it: about 7 of 10."""
+def of_ten(share: float, between: Sequence[float] = ()) -> str:
+    """A share as people say it: about 7 of 10, or 3 of 4 where that is nearer; a range as 6 to 9 of 10."""
+    ends = [round(10 * end) for end in between]
+    if len({*ends}) > 1:
+        return f"{ends[0]} to {ends[1]} of 10"
     if share >= 0.985:
         return "nearly all"
     if share >= 0.95:
         return "about 19 of 20"
-    return f"about {round(10 * share)} of 10" if share >= 0.05 else "hardly any"
+    if share < 0.05:
+        return "hardly any"
+    right, of = min(((round(10 * share), 10), (3, 4), (1, 4)), key=lambda one: abs(one[0] / one[1] - share))
+    return f"about {right} of {of}"
 
 
 def says_nothing(measured: dict[str, Any], split: str) -> list[str]:
@@ -174,7 +186,7 @@ def trust_in(thresholds: ClassThresholds, run: Path) -> list[str]:
         sentences.append(
             f"{command('review', run, goal='thresholds')} mends that: it takes about "
             f"{counted(thresholds.answers_needed, 'answer')} about validation images. They make thresholds "
-            f"and these estimates reliable; the model itself gets better by {command('review', run)}."
+            f"and these estimates surer; the model itself gets better by {command('review', run)}."
         )
     elif not few:  # nothing that answers could mend
         sentences.append(f"{poor[0].name}: {poor[0].why}.")

@@ -92,9 +92,11 @@ def _is_ours(sidecar: Path) -> bool:
 
 
 class SortedImages:
-    """Copies images into DIR/CLASS/ for each of their labels, or links them."""
+    """Copies or links images into DIR/CLASS/ for each of their labels, by their paths below ``base``."""
 
-    def __init__(self, folder: Path, classes: Sequence[str], *, links: bool, force: bool) -> None:
+    def __init__(
+        self, folder: Path, classes: Sequence[str], *, links: bool, force: bool, base: str = ""
+    ) -> None:
         if folder.exists() and any(folder.iterdir()) and not force:
             raise RunError(
                 f"{folder} has something in it",
@@ -102,14 +104,14 @@ class SortedImages:
                 f"put images beside it ({param('force', True)})",
                 what=folder,
             )
-        self.folder, self.links, self.written, self.without = folder, links, 0, 0
+        self.folder, self.base, self.links, self.written, self.without = folder, base, links, 0, 0
         self.names = safe_names(classes)
 
     def write(self, prediction: Prediction) -> None:
         """One image, once per label."""
         self.without += not prediction.labels and prediction.error is None
         for name, _ in prediction.labels:
-            file = self.folder / self.names[name] / inside(prediction.image)
+            file = self.folder / self.names[name] / inside(prediction.image, self.base)
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.unlink(missing_ok=True)
@@ -162,9 +164,9 @@ class FiftyOneFile(_Collected):
         root, inner = self.relative()
         labels = {
             inner[image].rpartition(".")[0]: [
-                {"label": index[name], "confidence": round(score, 4)} for name, score in found
+                {"label": index[name], "confidence": round(score, 4)} for name, score in names
             ]
-            for image, found in self.predictions
+            for image, names in self.predictions
         }
         self.save({"classes": list(self.classes), "labels": labels})
         lost = len(self.predictions) - len(labels)

@@ -246,10 +246,10 @@ LONGEST = 80  # letters of a class in the name of a file
 
 
 class MapFolder:
-    """Writes DIR/<path of the image>.<class>.png for every predicted class."""
+    """Writes DIR/<path of the image below ``base``>.<class>.png for every predicted class."""
 
-    def __init__(self, folder: Path, classes: Sequence[str], view: View) -> None:
-        self.folder, self.view = folder, view
+    def __init__(self, folder: Path, classes: Sequence[str], view: View, base: str = "") -> None:
+        self.folder, self.view, self.base = folder, view, base
         self.places = {name: place for place, name in enumerate(classes)}
         self.names = safe_names(classes)
 
@@ -261,7 +261,7 @@ class MapFolder:
         image.thumbnail((SIDE, SIDE))
         written = {}
         for name, _ in prediction.labels:
-            file = self.folder / f"{inside(prediction.image)}.{self.names[name]}.png"
+            file = self.folder / f"{inside(prediction.image, self.base)}.{self.names[name]}.png"
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 with_map(image, prediction.maps[self.places[name]], self.view, SIDE).save(file)
@@ -279,7 +279,8 @@ def safe_names(classes: Sequence[str]) -> dict[str, str]:
     return dict(zip(classes, safe, strict=True))
 
 
-def inside(path: str) -> PurePath:
-    """A path that stays in whatever folder it is put: no root, no way up."""
+def inside(path: str, base: str = "") -> PurePath:
+    """A path below ``base`` that stays in whatever folder it is put: no root, no way up."""
     pure = PurePath(path)
+    pure = pure.relative_to(base) if pure.is_relative_to(base) else pure
     return PurePath(*(part for part in pure.parts if part not in (pure.anchor, "..", ".")))

@@ -140,7 +140,7 @@ def cl(
     return method.with_term("consistency", Consistency(_running_scores(method, momentum), weight, distance))
 
 
-@register("scl", "consistency", needs=Needs(maps=True))
+@register("scl", "consistency", like=cl, needs=Needs(maps=True))
 def scl(
     method: ComposedLoss,
     momentum: float = 0.8,
@@ -157,14 +157,6 @@ def scl(
 
     Parameters
     ----------
-    method
-        What it is added to.
-    momentum
-        μ of running averages.
-    weight
-        γ of consistency, which Verelst 2023 chooses from .1 and 1 by validation.
-    distance
-        l1, l2 (squared, ours) or jsd.
     map_scale
         Cells of a heat map for each cell of the model, along an axis.
     top_maps

@@ -80,7 +80,12 @@ def with_fixmatch(
     return method.with_term("strong", ConfidentViews(sure_positive, sure_negative, strong_weight))
 
 
-@register("fixmatch", needs=ConfidentViews.needs | Needs(negatives=True), keeps_entry_loss=OWN_ENTRY_LOSS)
+@register(
+    "fixmatch",
+    like=with_fixmatch,
+    needs=ConfidentViews.needs | Needs(negatives=True),
+    keeps_entry_loss=OWN_ENTRY_LOSS,
+)
 def fixmatch(
     sure_positive: float = 0.9,
     sure_negative: float = 0.1,
@@ -94,12 +99,6 @@ def fixmatch(
 
     Parameters
     ----------
-    sure_positive
-        τ₊, the weak view's score above which a label is the strong view's target.
-    sure_negative
-        τ₋, the score below which it is.
-    strong_weight
-        Weight of the strong view.
     gamma_pos
         Exponent γ₊ of positives.
     gamma_neg

@@ -26,7 +26,7 @@ from sparselabel.losses.base import (
     at_least_float32,
     counted_mean,
 )
-from sparselabel.losses.class_selective import SelectiveFocal, SelectiveUnknown, Unknown, has_labels
+from sparselabel.losses.class_selective import SelectiveFocal, SelectiveUnknown, Unknown, csl_i, has_labels
 from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
 from sparselabel.losses.setting_checks import not_negative
 
@@ -169,7 +169,7 @@ def _needs(unknown: Unknown, **_: object) -> Needs:
     return Needs(maps=True, spatial_labels=True, negatives=unknown == "ignore")
 
 
-@register("patchml", needs=_needs, keeps_entry_loss=OWN_ENTRY_LOSS, leaves_out=True)
+@register("patchml", like=csl_i, needs=_needs, keeps_entry_loss=OWN_ENTRY_LOSS, leaves_out=True)
 def patchml(
     unknown: Unknown = "ignore",
     unknown_cells: Unknown = "ignore",
@@ -196,9 +196,6 @@ def patchml(
 
     Parameters
     ----------
-    unknown
-        What an unknown label is: negative, left out (ignore), or left out where it is likely positive and
-        else negative (selective).
     unknown_cells
         As ``unknown``, for cells; selective: as csl-p has it.
     patch_weight
@@ -211,20 +208,6 @@ def patchml(
         w_u of unknown cells that count as negative.
     box_rule
         Which cells a box makes positive: those it covers by half, or any that it meets.
-    likeliest
-        So many unknown labels per image of a batch count as likely positive.
-    prior
-        How often each class is there, to leave out unknown labels of frequent ones: a JSON or CSV file with a
-        number for each class by name; or auto: the mean scores of a short run in ignore mode, which comes
-        first. Default: not looked at.
-    prior_threshold
-        The prior above which a class is frequent.
-    gamma_pos
-        Exponent γ₊ of positives.
-    gamma_neg
-        Exponent γ₋ of negatives.
-    gamma_unknown
-        Exponent γ_u of unknown labels that count as negative.
     """
     rule = SelectiveUnknown(unknown, likeliest, prior, prior_threshold, labeled_only=True)
     gammas = gamma_pos, gamma_neg, gamma_unknown

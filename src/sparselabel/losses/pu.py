@@ -1,8 +1,8 @@
 """Positive-unlabeled learning: an unknown label is absent, or present but not annotated.
 
-Ours: the likelihood of the annotations. If an annotator labels a class that is there with the chance c, a
-label is observed with the chance c·f and unknown with 1 − c·f, where f is the model's score. c follows from
-how many images show the class.
+Ours: the likelihood of the annotations. Suppose that annotators label a present class with probability c.
+Then a label is observed with probability c·f and unknown with probability 1 − c·f, where f is the model's
+score. c follows from the expected number of images that show the class.
 """
 
 import math
@@ -24,18 +24,19 @@ from sparselabel.losses.setting_checks import Expected, checked_counts, not_nega
 class AnnotationLikelihood(LabelLoss):
     """The losses of entries with score f = σ(x), for a class with count observed of p expected images.
 
-    - observed: −log σ(x − κ·log 1/u), where u is the chance that an unknown label is present
-    - unknown:   −w·log(1 − c·f) − α·H(f), where c = count/p, and H is the entropy
-    - observed to be absent: −log(1 − f)
+    - observed positive: −log σ(x − m), where the margin m = κ·log 1/u grows with the rarity of present
+      classes among unknown labels; u is the probability that an unknown label is present
+    - unknown: −w·log(1 − c·f) − α·H(f), where c = count/p, and H is the entropy
+    - observed negative: −log(1 − f)
 
-    Without a margin, w = 1 and α = 0, it is the likelihood of the annotations if they are a random choice of
-    what is there. With them scores rank, but are too high to be probabilities: thresholds and calibration see
-    to that. The margin m must not make it say yes everywhere: where all f are near 1, an unknown entry pulls
-    its logit down by w·c/(1−c)·(1−f), and the u·c/(1−c) observed ones that come with each push up by
+    With m = 0, w = 1 and α = 0 this is the likelihood of annotations that are a random choice of the present
+    classes. Otherwise scores rank well but are too high to be probabilities, which calibration corrects. Too
+    large a margin would make the model predict the class everywhere: where all f are near 1, an unknown entry
+    pulls its logit down by w·c/(1−c)·(1−f), and the u·c/(1−c) observed ones that come with it push up by
     eᵐ·(1−f). So m is at most log w/u, and 0 for a class without unknown labels.
 
-    Another model's score z says r = P(z | there) / P(z | not) (``score_prior``). If it errs independently of
-    this one, the likelihood of the annotation and the score of an unknown label is 1 − f + (1 − c)·r·f.
+    Another model's score z gives r = P(z | present) / P(z | absent) (``score_prior``). If it errs
+    independently of this model, the likelihood of an unknown label and its score is 1 − f + (1 − c)·r·f.
     """
 
     observed_share: Tensor
@@ -57,12 +58,12 @@ class AnnotationLikelihood(LabelLoss):
         self.entropy_weight = not_negative("entropy_weight", entropy_weight)
         if not 0 <= margin < 1:
             raise ConfigError(
-                f"margin of pu must be in [0, 1), not {margin}: from 1 on the best model says yes everywhere"
+                f"margin of pu must be in [0, 1), not {margin}: from 1 on the best model predicts every class"
             )
         self.margin_share = margin
 
     def prepare(self, layout: Layout) -> None:
-        """Find every class's chance to be observed, and its margin."""
+        """Compute c and the margin of every class."""
         refuse_too_many(self.expected, layout.observed.shape[1], layout.total)
         observed_positives, negatives, unknown = (
             all_reduce_sum(layout.counts(label)) for label in (POSITIVE, NEGATIVE, UNKNOWN)

@@ -11,7 +11,7 @@ Four situations, class by class:
   what the curve through these answers says.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -34,12 +34,20 @@ MOST = 0.98  # of the images: a class in all of them needs no threshold
 
 @dataclass(frozen=True)
 class PrevalenceSource:
-    """What a run knows: expected positives per class in its training images, or their sum per image."""
+    """What a run knows: expected positives per class in its training images, or their sum per image.
+
+    ``interval`` is how far off these may be: factors of the lowest and of the highest that are likely.
+    """
 
     source: Source
     trusted: bool
     shares: Floats | None = None
     per_image: float | None = None
+    interval: tuple[float, float] | None = None
+
+    def times(self, factor: float) -> "PrevalenceSource":
+        """The same with more or fewer positives of every class."""
+        return replace(self, shares=None if self.shares is None else factor * self.shares, interval=None)
 
 
 @dataclass(frozen=True, eq=False)

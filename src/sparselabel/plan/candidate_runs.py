@@ -66,17 +66,17 @@ def candidates_of(
     """All runs; ``methods`` are that for answers alone and that for answers with points or boxes."""
     if draws < 1:
         raise ConfigError(f"{param('draws')} must be 1 or more, not {draws}")
-    configs = dict(zip(("I", "marks"), _configs(base, methods), strict=True))
-    if any(kind != "I" for kind in kinds) and not needs_of(configs["marks"]).spatial_labels:
+    configs = dict(zip(("I", "spatial"), _configs(base, methods), strict=True))
+    if any(kind != "I" for kind in kinds) and not needs_of(configs["spatial"]).spatial_labels:
         raise ConfigError(
-            f"{param('mark_method', methods[1])} does not look at points or boxes, so that the plan would "
+            f"{param('spatial_method', methods[1])} does not look at points or boxes, so that the plan would "
             "compare methods and not annotations",
             "give patchml, csl-p, or one of these with +cluster",
         )
     candidates = []
     for fraction in budget.fractions:
         for kind in kinds:
-            config = configs["I" if kind == "I" else "marks"]
+            config = configs["I" if kind == "I" else "spatial"]
             for draw in range(draws):
                 name = f"{kind} for {fraction_in_words(fraction)}, draw {draw}"
                 path = out / f"{kind}-{fraction:g}-draw{draw}"

@@ -73,9 +73,9 @@ def highest(values: Scores, among: npt.NDArray[np.bool_], of_class: int, lowest:
     entries, ranked = np.zeros(0, np.int64), np.zeros(0, values.dtype)
     for rows in row_blocks(*values.shape):
         own = np.flatnonzero(among[rows])
-        part = values[rows].ravel()[own]
+        candidates = values[rows].ravel()[own]
         entries = np.concatenate([entries, own + rows.start * values.shape[1]])
-        ranked = np.concatenate([ranked, part if lowest else -part])
+        ranked = np.concatenate([ranked, candidates if lowest else -candidates])
         order = np.argsort(ranked, kind="stable")[:LOOKED_AT]  # of equal ones, the first
         entries, ranked = entries[order], ranked[order]
     images, classes = np.divmod(entries, values.shape[1])
@@ -332,8 +332,8 @@ def common_scales(about: ReportData) -> Scales:
     for split in {about.split or "train", "train"}:
         maps = _read_maps(about, split)
         for run in about.runs:
-            found = [values.ravel() for _, values in maps.get(run.name, {}).values()]
-            cells[run.config.has_attention] += found
+            all_cells = [values.ravel() for _, values in maps.get(run.name, {}).values()]
+            cells[run.config.has_attention] += all_cells
     return Scales(_ends(cells[False]), _ends(cells[True]))
 
 

@@ -47,8 +47,8 @@ def _make_locked(about: ReportData, out: Path, workers: int | None) -> list[str]
                     write_missing(about.reference.folder, workers=workers, report=bar.advance)
                 missing = read_missing(about)
             if missing is not None:
-                places = missing.shown()
-                shown = missing.rows[places].tolist(), missing.classes[places].tolist()
+                shown_entries = missing.shown()
+                shown = missing.rows[shown_entries].tolist(), missing.classes[shown_entries].tolist()
                 for run in with_maps(about, "train"):
                     write_maps(run.folder, "train", *shown)
     write_report(about, scored, missing, out, notes, __version__)

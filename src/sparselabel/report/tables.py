@@ -213,10 +213,10 @@ def _compared(values: list[float | None]) -> list[Number]:
     ]
 
 
-def _judged(number: Number, found: Difference) -> Number:
+def _judged(number: Number, measured: Difference) -> Number:
     """A difference with its interval, and whether that contains 0."""
-    low, high = (f"{100 * value:+.1f}".replace("-", "−") for value in (found.low, found.high))
-    return replace(number, interval=f"95 % interval {low} to {high}", chance=not found.zero_outside)
+    low, high = (f"{100 * value:+.1f}".replace("-", "−") for value in (measured.low, measured.high))
+    return replace(number, interval=f"95 % interval {low} to {high}", chance=not measured.zero_outside)
 
 
 def _measured(about: ReportData) -> list[dict[str, Any] | None]:

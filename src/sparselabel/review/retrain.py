@@ -132,6 +132,7 @@ def difference(run: Run, other: Run) -> dict[str, Any]:
             # The labels of validation are those of the second run: it knows the answers about them.
             bootstrap = paired_bootstrap(first.array, second.array, second.positive, DRAWS)
             change |= {"split": split, "before": bootstrap.first, "after": bootstrap.second}
+            change["complete"] = second.labels.complete
             change |= {"low": bootstrap.low, "high": bootstrap.high}
     return change
 

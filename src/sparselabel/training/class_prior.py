@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from sparselabel.config import AUTO, TrainConfig
-from sparselabel.data.readers.csv_parquet import open_cells
 from sparselabel.errors import ConfigError, DataError, listing, param
 from sparselabel.file_formats import read_json
 from sparselabel.losses.base import ComposedLoss, in_chunks
@@ -74,6 +73,8 @@ def _of_json(file: Path) -> dict[str, float]:
 
 
 def _of_table(file: Path) -> dict[str, float]:
+    from sparselabel.data.readers.csv_parquet import open_cells
+
     shares: dict[str, float] = {}
     with open_cells(file, "class") as cells:
         if not {"class", "prior"} <= {*cells.header}:

@@ -66,6 +66,8 @@ def choose_for_folder(
     ``given`` are the names of parameters that somebody has set, as ``head.epochs``. What was chosen for a run
     that goes on stays, whatever there is now. ``table`` are options of the reader of ``labels``.
     """
+    if not (handling.resume and is_prepared(data_of(out))):
+        _refuse_source(data, labels, table or {})
     refuse_early(out, handling)
     begun = Run(out).config() if handling.resume and Run(out).config_file.exists() else None
     lazy = choose_backbone(config, given, machine, say, begun)
@@ -143,12 +145,32 @@ def _digest(labels: Path | None) -> str:
 def _refuse_other_labels(labels: Path | None, folder: Path) -> None:
     """A run goes on with the labels it was begun with."""
     file = folder / LABELS
-    if labels and labels.is_file() and file.is_file() and file.read_text() != _digest(labels):
+    if labels and labels.is_file() and file.is_file() and file.read_bytes() != _digest(labels).encode():
         raise RunError(
             f"{labels} has changed since the run was begun",
             f"begin it anew ({param('force', True)})",
             f"leave {param('labels')} out to go on with the old labels",
         )
+
+
+def _refuse_source(data: Path, labels: Path | None, table: Mapping[str, Any]) -> None:
+    """Raise if images or labels are not there, before a network is looked for."""
+    if labels is not None:
+        if not labels.is_file():
+            problem = f"there is no file {labels}" if not labels.exists() else f"{labels} is not a file"
+            remedy = f"name the table of the images' labels ({param('labels', 'labels.csv')})"
+            raise DataError(problem, remedy, what="labels", value=labels)
+        return
+    given = [name for name, value in table.items() if value]
+    if given:
+        names = ", ".join(param(name) for name in given)
+        raise ConfigError(
+            f"{names} is for a table of labels", f"name it with {param('labels')}", what=given[0]
+        )
+    if not any(item.is_dir() and not item.name.startswith(".") for item in data.iterdir()):
+        wanted = f"{param('labels', 'labels.csv')}, with columns image and label"
+        problem = f"{data} is neither prepared data nor a folder of class folders"
+        raise DataError(problem, f"name the table of the images' labels ({wanted})")
 
 
 def _read(data: Path, labels: Path | None, table: Mapping[str, Any]) -> RawDataset:
@@ -162,16 +184,6 @@ def _read(data: Path, labels: Path | None, table: Mapping[str, Any]) -> RawDatas
             raise DataError(
                 error.problem, remedy, *error.remedies, what=error.what, where=error.where
             ) from error
-    given = [name for name, value in table.items() if value and name != "unlabeled"]
-    if given:
-        names = ", ".join(param(name) for name in given)
-        raise ConfigError(
-            f"{names} is for a table of labels", f"name it with {param('labels')}", what=given[0]
-        )
-    if not any(item.is_dir() and not item.name.startswith(".") for item in data.iterdir()):
-        wanted = f"{param('labels', 'labels.csv')}, with columns image and label"
-        problem = f"{data} is neither prepared data nor a folder of class folders"
-        raise DataError(problem, f"name the table of the images' labels ({wanted})")
     return reader("folder")(data)
 
 
@@ -202,13 +214,15 @@ def choose_backbone(
 
     It is made now, and not after all images were checked.
     """
+    first = config.backbone if "backbone" in given or _has_gpu(machine) else ON_A_CPU
+    if begun is not None and "backbone" not in given:
+        first = begun.backbone
     if "backbone" in given or "weights" in given:
-        backbone = LazyBackbone(config)
+        backbone = LazyBackbone(replace(config, backbone=first))
         backbone()
         return backbone
     if begun is not None:
-        return LazyBackbone(replace(config, backbone=begun.backbone))
-    first = config.backbone if _has_gpu(machine) else ON_A_CPU
+        return LazyBackbone(replace(config, backbone=first))
     for name in (first, *(other for other in OTHERS if other != first)):
         backbone = LazyBackbone(replace(config, backbone=name))
         try:

@@ -82,6 +82,15 @@ def test_long_without_values_and_with_several_labels_in_a_cell(tmp_path: Path) -
 
 
 @images
+def test_labels_of_what_is_not_there(tmp_path: Path) -> None:
+    text = "image,label\na.jpg,Dog\na.jpg,-5 °C\nb.jpg,not dog\nb.jpg,cat\nc d.jpg,-cat\n"
+    with pytest.warns(DataWarning, match=r"what is not there: 'not dog', '-cat'"):
+        train = train_of(tmp_path, text)
+    assert train.labels.classes == ("-5 °C", "Dog", "cat")  # nothing has the label "5 °C"
+    assert train.labels.values.tolist() == [[1, 1, UNKNOWN], [UNKNOWN, 0, 1], [UNKNOWN, UNKNOWN, 0]]
+
+
+@images
 def test_a_table_in_which_nothing_is_known(tmp_path: Path) -> None:
     train = train_of(tmp_path, "image,label\na.jpg,\nb.jpg,\n")
     assert train.labels.values.shape == (2, 0)

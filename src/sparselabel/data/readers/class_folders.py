@@ -82,9 +82,9 @@ def read(source: Path) -> RawDataset:
 def folder_labels(source: Path, name: str) -> dict[str, int]:
     """The labels that a folder's name gives its images: present (1) or absent (0) classes."""
     labels: dict[str, int] = {}
-    for part in (text for part in name.split(",") if (text := part.strip())):
-        negative = _NEGATIVE.match(part)
-        label = part[negative.end() :] if negative else part
+    for word in (text for word in name.split(",") if (text := word.strip())):
+        negative = _NEGATIVE.match(word)
+        label = word[negative.end() :] if negative else word
         value = NEGATIVE if negative else POSITIVE
         if labels.setdefault(label, value) != value:
             raise DataError(

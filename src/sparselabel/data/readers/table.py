@@ -16,7 +16,7 @@ import math
 import posixpath
 from array import array
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from operator import itemgetter
@@ -181,6 +181,8 @@ def read_long(cells: Cells, images: Images, at_label: int, value: str, separator
             of_classes, [[index_of[name] for name in names] for names in classes_of]
         )
         of_rows, of_values, of_lines = of_rows[entries], of_values[entries], of_lines[entries]
+    if at_value is None and not at_coordinates:
+        index_of, of_classes, of_values = _with_absent(cells, index_of, of_classes, of_values)
     classes = tuple(sorted(index_of))
     rank = np.empty(len(classes), dtype=np.int32)
     rank[[index_of[name] for name in classes]] = np.arange(len(classes), dtype=np.int32)
@@ -455,6 +457,35 @@ def _separator_in(cells: Cells, texts: Collection[str]) -> str | None:
             )
         return separator
     return None
+
+
+def _with_absent(
+    cells: Cells, index_of: dict[str, int], classes: Indices, values: npt.NDArray[np.int8]
+) -> tuple[dict[str, int], Indices, npt.NDArray[np.int8]]:
+    """Classes by name, and class and value of every label, with texts as "-dog" as negatives of the class."""
+    absent = _absent_in(cells, index_of)
+    if not absent:
+        return index_of, classes, values
+    kept = {name: index for name, index in index_of.items() if index not in absent}
+    place = {index: number for number, index in enumerate(kept.values())}
+    values = np.where(np.isin(classes, [*absent]), NEGATIVE, values).astype(np.int8)
+    classes = np.asarray([place[absent.get(index, index)] for index in index_of.values()])[classes]
+    return {name: place[index] for name, index in kept.items()}, classes, values
+
+
+def _absent_in(cells: Cells, index_of: Mapping[str, int]) -> dict[int, int]:
+    """By number of a text as "-dog" or "not dog", that of the class that is not there; other rows have it."""
+    known = {plain_name(name): index for name, index in index_of.items()}
+    absent, said = {}, []
+    for name, index in index_of.items():
+        rest = name[1:] if name.startswith("-") else name[4:] if name.lower().startswith("not ") else ""
+        other = known.get(plain_name(rest)) if rest.strip() else None
+        if other is not None and other != index:
+            absent[index] = other
+            said.append(repr(name))
+    if said:
+        warn(f"{cells.file}: labels of what is not there: {listing(said)}")
+    return absent
 
 
 def _merge_spellings(source: Path, images: Images, content: Content) -> Content:

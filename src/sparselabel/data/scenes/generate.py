@@ -173,13 +173,13 @@ def _is_complete(folder: Path, settings: dict[str, object], counts: dict[str, in
             )
         return False
     remedies = "delete the folder", "choose another one"
-    found: dict[str, Any] = read_json(note, dict, *remedies, error=DataError)
-    complete = found.pop("complete", False)
-    if found != settings:
+    saved: dict[str, Any] = read_json(note, dict, *remedies, error=DataError)
+    complete = saved.pop("complete", False)
+    if saved != settings:
         other = [
-            f"{key} {found.get(key)} not {settings.get(key)}"
-            for key in settings | found
-            if found.get(key) != settings.get(key)
+            f"{key} {saved.get(key)} not {settings.get(key)}"
+            for key in settings | saved
+            if saved.get(key) != settings.get(key)
         ]
         raise DataError(
             f"{folder} has scenes of other settings ({', '.join(other)}): delete it or choose another folder"
@@ -238,8 +238,8 @@ def _read_masks(folder: Path, split: str, counts: npt.NDArray[np.intp]) -> Masks
         file = folder / _path("masks", split, index)
         with reading(file, "delete the folder, and draw anew"), Image.open(file, formats=["PNG"]) as image:
             numbers = np.asarray(image.convert("L"))
-        parts = numbers[..., None] == np.arange(1, counts[index] + 1)
-        for mask in run_lengths.encode(np.asfortranarray(parts, dtype=np.uint8)):
+        object_masks = numbers[..., None] == np.arange(1, counts[index] + 1)
+        for mask in run_lengths.encode(np.asfortranarray(object_masks, dtype=np.uint8)):
             masks.add(mask)
     return masks.build()
 
@@ -255,10 +255,10 @@ def _seen(
     visible = np.bincount(painted.ravel(), minlength=len(pixels))
     enough = visible >= np.maximum(_LEAST_SHARE * pixels, _LEAST_AREA * painted.size)
     enough[0] = False
-    kept = np.flatnonzero(enough)
+    remaining = np.flatnonzero(enough)
     renumbered = np.zeros(len(pixels), dtype=np.uint8)
-    renumbered[kept] = np.arange(1, len(kept) + 1)
-    return renumbered[painted], kept
+    renumbered[remaining] = np.arange(1, len(remaining) + 1)
+    return renumbered[painted], remaining
 
 
 def _boxes(instances: npt.NDArray[np.uint8], count: int) -> tuple[Floats, Floats]:

@@ -56,8 +56,8 @@ def resharded_reader(parts: Sequence[Initial], share: Share) -> Initial:
     def read(local_index: Tensor) -> Tensor:
         rows = share.process + share.processes * local_index
         owners = rows % len(parts)
-        found = torch.cat([part(rows[owners == n] // len(parts)) for n, part in enumerate(parts)])
-        return found.index_select(0, owners.argsort(stable=True).argsort())
+        rows_read = torch.cat([part(rows[owners == n] // len(parts)) for n, part in enumerate(parts)])
+        return rows_read.index_select(0, owners.argsort(stable=True).argsort())
 
     return read
 

@@ -94,12 +94,12 @@ def draw_sizes(baseline: Path, runs: Sequence[Path], bins: int, split: str, out:
     )
     relative = 100 * (precisions / precisions[0] - 1)
     numbers: list[list[object]] = []
-    for place, size_bin in enumerate(size_bins):
+    for bin_number, size_bin in enumerate(size_bins):
         for name, value, gain in zip(
-            names, precisions[:, place].tolist(), relative[:, place].tolist(), strict=True
+            names, precisions[:, bin_number].tolist(), relative[:, bin_number].tolist(), strict=True
         ):
             about = (
-                place + 1,
+                bin_number + 1,
                 size_bin.smallest,
                 size_bin.largest,
                 len(size_bin.rows),

@@ -3,10 +3,12 @@
 
 const HINTS = "1234567890abcdfhijklopqr"; // the key of each image of a page; other letters do something else
 const AHEAD = 6, KEPT = 2000, PAGE = 24, SKIPPED = "skipped", LONGEST_PAUSE = 120;
+const OF_THE_GRID = ["until", "rest", "unsure", "enlarge"];
 const $ = (id) => document.getElementById(id);
 const state = {
   about: null, mode: "grid", items: [], at: 0, only: null, skipped: false, busy: false, heat: false,
-  page: [], coming: null, focus: 0, began: 0, seconds: 0, answers: 0,
+  page: [], coming: null, focus: 0, began: 0, seconds: 0, answers: 0, waiting: [],
+  saving: Promise.resolve(true), unsaved: [], saves: 0, filling: null, drag: null,
   window: [...crypto.getRandomValues(new Uint32Array(4))].map((part) => part.toString(16)).join("-"),
 };
 
@@ -16,6 +18,7 @@ async function ask(path, body) {
   const who = { page: state.window, reviewer: $("name").value.trim() };
   const options = body === undefined ? {} : {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ ...who, ...body }),
+    keepalive: path === "answer", // it arrives even if the page is closed now
   };
   let reply;
   try {
@@ -54,7 +57,7 @@ function article(name) {
 function questionOf(item) {
   if (whole()) return "What is in this image?";
   const name = article(item.label) + item.label;
-  return inGrid() ? `Mark the images without ${name}` : `Is there ${name} in this image?`;
+  return inGrid() ? `Which images show ${name}?` : `Is there ${name} in this image?`;
 }
 
 function nothingLeft() {
@@ -75,11 +78,11 @@ function show() {
   $("waiting").hidden = Boolean(item);
   $("known").textContent = "";
   for (const id of ["back", "next"]) $(id).hidden = inGrid();
-  for (const id of ["rest", "unsure", "enlarge"]) $(id).hidden = !inGrid();
+  for (const id of OF_THE_GRID) $(id).hidden = !inGrid();
   $("heat").hidden = whole();
   disable("back", state.at === 0);
   disable("next", !item);
-  for (const id of ["heat", "rest", "unsure", "enlarge"]) disable(id, !item);
+  for (const id of ["heat", ...OF_THE_GRID]) disable(id, !item);
   state.began = performance.now();
   if (!item) {
     $("question").textContent = nothingLeft();
@@ -113,38 +116,62 @@ function showSuggested(item) {
 }
 
 function showGrid() {
-  const [first] = state.page;
-  $("question").replaceChildren("Mark the images without ", article(first.label), named(first.label));
-  $("details").textContent = `${count(state.page.length, "image")}, the likeliest first. What is not marked is saved as yes.`;
-  $("grid").replaceChildren(...state.page.map(tileOf));
+  const [first] = state.page, likely = state.page.filter((item) => markOf(item) === "yes").length;
+  const unlikely = state.page.length - likely;
+  $("question").replaceChildren("Which images show ", article(first.label), named(first.label), "?");
+  $("details").textContent = `${count(state.page.length, "image")}, the likeliest first. ${!unlikely ? "All are taken for yes"
+    : !likely ? "All are taken for no (✕)" : `${likely} are taken for yes, ${unlikely} for no (✕)`}: change what is wrong, then save.`;
+  state.page.forEach((item, at) => {
+    item.tile ??= tileOf(item);
+    item.tile.querySelector("kbd").textContent = HINTS[at].toUpperCase();
+    item.tile.setAttribute("aria-keyshortcuts", HINTS[at]);
+  });
+  $("grid").replaceChildren(...state.page.map((item) => item.tile));
   $("many").hidden = false;
   showMarks();
   showHeat();
   focusTile(0);
+  for (const item of state.page) {
+    const image = item.tile.querySelector("img");
+    if (image.complete && !image.naturalWidth) cannotShow(item);  // it was tried before it was shown
+  }
 }
 
-function tileOf(item, at) {
+// What an image is taken for: what a person has said, else what is likelier.
+const markOf = (item) => item.mark || (item.chance < 0.5 ? "no" : "yes");
+
+function tileOf(item) {
   const tile = document.createElement("button"), shown = document.createElement("span");
   const image = document.createElement("img"), mark = document.createElement("b"), small = document.createElement("small");
+  const key = document.createElement("kbd");
   tile.type = "button";
-  tile.className = "tile";
   tile.tabIndex = -1;
   shown.className = "shown";
   image.alt = "";
+  image.draggable = false;
   image.src = smallOf(item);
   image.addEventListener("error", () => cannotShow(item));
   small.textContent = item.known.length ? `has ${item.known.join(", ")}` : "no label yet";
   tile.title = item.image;
   shown.append(image);
-  const key = document.createElement("kbd");
-  key.textContent = HINTS[at].toUpperCase();
   key.setAttribute("aria-hidden", "true");
-  tile.setAttribute("aria-keyshortcuts", HINTS[at]);
   tile.append(mark, shown, small, key);
+  tile.addEventListener("pointerdown", (event) => {
+    state.drag = event.pointerType === "touch" || event.shiftKey ? null : { from: item, word: null };
+  });
+  tile.addEventListener("pointerover", (event) => {
+    if (!state.drag || !(event.buttons & 1) || (state.drag.from === item && !state.drag.word)) return;
+    state.drag.word ??= markOf(state.drag.from) === "no" ? "yes" : "no";
+    for (const one of [state.drag.from, item]) one.mark = state.drag.word;
+    showMarks();
+  });
   tile.addEventListener("click", (event) => {
+    const at = state.page.indexOf(item), dragged = state.drag?.word;
+    state.drag = null;
+    if (dragged) return;
     focusTile(at);
-    if (event.shiftKey) markRest(at);
-    else setMark(at, item.mark === "no" ? "yes" : "no");
+    if (event.shiftKey) markFrom(at, "no");
+    else setMark(at, markOf(item) === "no" ? "yes" : "no");
   });
   return tile;
 }
@@ -152,7 +179,7 @@ function tileOf(item, at) {
 function showMarks() {
   const words = { no: 0, skip: 0 };
   state.page.forEach((item, at) => {
-    const tile = $("grid").children[at], word = item.mark || "yes";
+    const tile = item.tile, word = markOf(item);
     if (word in words) words[word] += 1;
     tile.className = `tile ${word}`;
     tile.setAttribute("aria-pressed", String(word === "no"));
@@ -168,8 +195,9 @@ function setMark(at, word) {
   showMarks();
 }
 
-function markRest(at) {
-  for (const item of state.page.slice(at)) item.mark = "no";
+// Images are sorted: all from one on may be no, and all up to one yes.
+function markFrom(at, word) {
+  for (const item of word === "no" ? state.page.slice(at) : state.page.slice(0, at + 1)) item.mark = word;
   showMarks();
 }
 
@@ -213,8 +241,8 @@ function showHeat() {
 }
 
 function showGridHeat() {
-  state.page.forEach((item, at) => {
-    const shown = $("grid").children[at].querySelector(".shown");
+  state.page.forEach((item) => {
+    const shown = item.tile.querySelector(".shown");
     if (shown.children.length > 1) shown.lastChild.remove();
     if (!state.heat) return;
     const map = document.createElement("img");
@@ -285,25 +313,33 @@ function showPace() {
 async function fill() {
   if (inGrid()) return fillPage();
   if (state.items.length - state.at > AHEAD) return;
-  const open = state.items.filter((item) => !item.answer).slice(-KEPT).map((item) => [item.row, item.class]);
-  const begun = state.items;
-  const got = await ask("next", { count: AHEAD, class: state.only, skipped: state.skipped, without: open });
+  const open = state.items.filter((item) => !item.answer).slice(-KEPT);
+  const begun = state.items, saves = state.saves;
+  const got = await ask("next", { count: AHEAD, class: state.only, skipped: state.skipped, without: entries(open) });
   if (begun !== state.items) return;  // the filter was changed meanwhile
   const here = new Set(state.items.filter((item) => !item.answer).map((item) => `${item.row} ${item.class}`));
   const fresh = got.questions.filter((item) => !here.has(`${item.row} ${item.class}`));
   if (state.skipped) for (const item of fresh) item.answer = null;
   state.items.push(...fresh);
-  showSummary(got.summary);
+  if (saves === state.saves) showSummary(got.summary);  // else that of the answers is newer
   preload();
 }
 
+// Questions that are not to be asked now: those that are shown, and those whose answers are on their way.
+const entries = (items) => [...items, ...state.unsaved].map((item) => [item.row, item.class]);
+
+// In the background: an answer does not wait for it.
+function refill() {
+  state.filling ??= fill().catch((error) => tell(error.message)).finally(() => { state.filling = null; });
+  return state.filling;
+}
+
 async function nextPage(without) {
-  const open = without.map((item) => [item.row, item.class]);
-  const got = await ask("next", { count: PAGE, class: state.only, skipped: state.skipped, grid: true, without: open });
+  const got = await ask("next", { count: PAGE, class: state.only, skipped: state.skipped, grid: true, without: entries(without) });
   for (const item of got.questions) {
     item.answer = null;
-    item.ahead = new Image();  // the browser keeps it
-    item.ahead.src = smallOf(item);
+    item.tile = tileOf(item);  // its image is loaded now
+    item.tile.querySelector("img").decode().catch(() => null);
   }
   return got;
 }
@@ -312,8 +348,9 @@ async function nextPage(without) {
 async function fillPage() {
   let got = state.coming ? await state.coming.catch(() => null) : null;
   if (!got || !got.questions.length) {
+    const saves = state.saves;
     got = await nextPage([]);
-    showSummary(got.summary);
+    if (saves === state.saves) showSummary(got.summary);
   }
   state.page = got.questions;
   state.coming = got.after || (state.page.length ? nextPage(state.page) : null);
@@ -341,25 +378,52 @@ async function preload() {
 // A key pressed meanwhile is dropped, as nobody has seen what it would answer; a filter chosen meanwhile waits.
 async function work(task, waits = false) {
   if (state.busy) {
-    if (waits) state.waiting = task;
+    if (waits) state.waiting.push(task);
     return;
   }
   state.busy = true;
-  document.body.setAttribute("aria-busy", "true");
+  showBusy();
   try {
     await task();
   } catch (error) {
     tell(error.message);
   } finally {
     state.busy = false;
-    document.body.removeAttribute("aria-busy");
-    const waiting = state.waiting;
-    state.waiting = null;
+    showBusy();
+    const waiting = state.waiting.shift();
     if (waiting) work(waiting);
   }
 }
 
+function showBusy() {
+  if (state.busy || state.unsaved.length) document.body.setAttribute("aria-busy", "true");
+  else document.body.removeAttribute("aria-busy");
+}
+
+// Sends answers while the next images are looked at. What cannot be saved is shown again, by ``again``.
+function keep(items, answers, again) {
+  keepTime(items.length);
+  state.unsaved = items;
+  state.saves += 1;
+  tell("");
+  const done = () => { state.unsaved = []; state.saves += 1; };
+  state.saving = ask("answer", { ...answers, only: state.only }).then((got) => {
+    done();
+    showSummary(got.summary);
+    return true;
+  }, (error) => {
+    done();
+    work(async () => {
+      again();
+      show();
+      tell(error.message);
+    }, true);
+    return false;
+  }).finally(showBusy);
+}
+
 async function restart() {
+  await state.saving;
   state.items = [];
   state.page = [];
   state.coming = null;
@@ -372,26 +436,30 @@ async function restart() {
 
 const answer = (word) => work(async () => {
   const item = current();
-  if (!item || state.mode !== "one") return;
-  const got = await ask("answer", { row: item.row, class: item.class, answer: word, only: state.only });
+  if (!item || state.mode !== "one" || !(await state.saving)) return;
+  const before = item.answer;
   item.answer = word;
-  tell("");
-  keepTime(1);
-  showSummary(got.summary);
+  keep([item], { row: item.row, class: item.class, answer: word }, () => {
+    item.answer = before;
+    if (!state.items.includes(item)) state.items.splice(state.at, 0, item);
+    state.at = state.items.indexOf(item);
+  });
   await goOn(`${word === "skip" ? "Skipped" : word === "yes" ? "Yes" : "No"}: ${item.label}.`);
 });
 
 const save = () => work(async () => {
-  if (!inGrid() || !state.page.length) return;
-  const answers = state.page.map((item) => ({ row: item.row, class: item.class, answer: item.mark || "yes" }));
-  const got = await ask("answer", { answers, only: state.only });
-  tell("");
-  keepTime(answers.length);
-  showSummary(got.summary);
+  if (!inGrid() || !state.page.length || !(await state.saving)) return;
+  const page = state.page, answers = page.map((item) => ({ row: item.row, class: item.class, answer: markOf(item) }));
+  keep(page, { answers }, () => {
+    const coming = state.coming;
+    if (state.page.length) state.coming = Promise.resolve({ questions: state.page, after: coming });
+    state.page = page;
+  });
   await fillPage();
+  if (!state.page.length && (await state.saving)) await fillPage();  // what is left is known then
   show();
   scrollTo(0, 0);
-  announce(`${count(answers.length, "answer")} saved. ${state.page.length ? questionOf(state.page[0]) : nothingLeft()}`);
+  announce(`${count(answers.length, "answer")} given. ${state.page.length ? questionOf(state.page[0]) : nothingLeft()}`);
 });
 
 const done = () => work(async () => {
@@ -410,10 +478,11 @@ const done = () => work(async () => {
 
 async function goOn(said) {
   state.at += 1;
-  if (!current()) await fill();
+  if (!current()) await refill();
+  if (!current() && (await state.saving)) await fill();  // what is left is known then
   show();
   announce(`${said} ${current() ? questionOf(current()) : $("question").textContent}`);
-  await fill();
+  refill();
 }
 
 const move = (step) => work(async () => {
@@ -427,6 +496,7 @@ const move = (step) => work(async () => {
 });
 
 const undo = () => work(async () => {
+  if (!(await state.saving)) return;
   const got = await ask("undo", { only: state.only });
   showSummary(got.summary);
   if (!got.questions.length) return announce("There is nothing to undo.");
@@ -461,6 +531,7 @@ const toggleHeat = () => {
 const switchMode = () => {
   if (whole()) return;
   work(async () => {
+    if (!(await state.saving)) return;
     state.mode = inGrid() ? "one" : "grid";
     state.heat = !inGrid();  // 24 maps take time
     history.replaceState(null, "", inGrid() ? "#" : "#one");
@@ -483,6 +554,7 @@ function enlarge() {
 }
 
 const finish = () => work(async () => {
+  if (!(await state.saving)) return;
   const got = await ask("finish", {});
   const summary = got.summary;
   state.coming = null;
@@ -537,7 +609,8 @@ function showTraining(status) {
   $("training").textContent = `The new run is in ${status.run}.`;
   const names = { test: "test", val: "validation" };
   const map = change.split === undefined ? ""
-    : `Mean average precision on the ${names[change.split]} images: ${percent(change.before)} before, ${percent(change.after)} now${change.low <= 0 && change.high >= 0 ? " (the difference may be chance)" : ""}. `;
+    : `Mean average precision on the ${names[change.split]} images: ${percent(change.before)} before, ${percent(change.after)} now${change.low <= 0 && change.high >= 0 ? " (the difference may be chance)" : ""}. ${change.complete ? ""
+      : "Labels that nobody gave count as wrong there, so a model that finds more of them is not always higher. "}`;
   $("change").textContent = `${map}Thresholds that can be trusted: ${change.trusted_before} of ${change.classes} before, ${change.trusted_after} now.`;
 }
 
@@ -549,7 +622,7 @@ async function cannotShow(item) {
   } catch (error) {
     if (error instanceof Gone) return tell(error.message);
     if (error instanceof SyntaxError) {  // it was a moment's fault
-      const shown = inGrid() ? $("grid").children[state.page.indexOf(item)].querySelector("img") : $("image");
+      const shown = inGrid() ? item.tile.querySelector("img") : $("image");
       return load(shown, `${inGrid() ? smallOf(item) : imageOf(item)}?again`);
     }
     tell(`${item.image} cannot be shown and was passed over. (${error.message})`);
@@ -591,7 +664,9 @@ $("yes").addEventListener("click", () => answer("yes"));
 $("no").addEventListener("click", () => answer("no"));
 $("skip").addEventListener("click", () => answer("skip"));
 $("save").addEventListener("click", save);
-$("rest").addEventListener("click", () => { markRest(state.focus); });
+$("rest").addEventListener("click", () => markFrom(state.focus, "no"));
+$("until").addEventListener("click", () => markFrom(state.focus, "yes"));
+document.addEventListener("pointerup", () => setTimeout(() => { state.drag = null; }));  // after the click
 $("unsure").addEventListener("click", () => toggleMark("skip"));
 $("enlarge").addEventListener("click", enlarge);
 $("mode").addEventListener("click", switchMode);
@@ -627,15 +702,16 @@ $("map").addEventListener("error", () => {
   $("map").hidden = true;
 });
 
-function mark(at) {
+function mark(at, rest) {
   if (at >= state.page.length) return;
   focusTile(at);
-  toggleMark("no");
+  if (rest) markFrom(at, "no");
+  else toggleMark("no");
 }
 
 function toggleMark(word) {
   const item = state.page[state.focus];
-  if (item) setMark(state.focus, item.mark === word ? "yes" : word);
+  if (item) setMark(state.focus, markOf(item) !== word ? word : word === "no" ? "yes" : null);
 }
 
 const KEYS = {
@@ -645,7 +721,8 @@ const KEYS = {
   },
   whole: { u: undo, ArrowRight: () => move(1), ArrowLeft: () => move(-1) },
   grid: {
-    " ": () => toggleMark("no"), n: () => toggleMark("no"), s: () => toggleMark("skip"), x: () => markRest(state.focus),
+    " ": () => toggleMark("no"), n: () => toggleMark("no"), s: () => toggleMark("skip"), x: () => markFrom(state.focus, "no"),
+    y: () => markFrom(state.focus, "yes"),
     e: enlarge, u: undo, m: toggleHeat, g: switchMode, Enter: save,
     ArrowRight: () => focusTile(state.focus + 1), ArrowLeft: () => focusTile(state.focus - 1),
     ArrowDown: () => focusTile(state.focus + columns()), ArrowUp: () => focusTile(state.focus - columns()),
@@ -655,12 +732,14 @@ const HELD = new Set(["ArrowRight", "ArrowLeft", "ArrowDown", "ArrowUp"]);
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || $("large").open || $("panel").hidden) return;
   if (event.target.closest("select, input")) return;
-  const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  // Digits by their place: some keyboards want shift for them, which marks all that follow.
+  const digit = inGrid() && /^(Digit|Numpad)\d$/.test(event.code);
+  const key = digit ? event.code.slice(-1) : event.key.length === 1 ? event.key.toLowerCase() : event.key;
   // Enter and space press the button that has the focus, unless that is an image.
   if ([" ", "Enter"].includes(key) && event.target.closest("button:not(.tile)")) return;
   if (event.repeat && !(inGrid() && HELD.has(key))) return;
   const hint = inGrid() ? HINTS.indexOf(key) : -1;
-  const task = hint >= 0 ? () => mark(hint) : KEYS[state.mode][key];
+  const task = hint >= 0 ? () => mark(hint, event.shiftKey) : KEYS[state.mode][key];
   if (!task) return;
   event.preventDefault();
   task();
