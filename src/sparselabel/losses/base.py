@@ -215,6 +215,11 @@ class Step:
         """(B,) bool Which rows are not padding, where the outputs are."""
         return (self.rows >= 0).to(self.outputs[0].logits.device)
 
+    @cached_property
+    def padded(self) -> bool:
+        """Whether some rows are padding."""
+        return not bool((self.rows >= 0).all())
+
 
 def refuse_spatial_labels(spatial_labels: SpatialLabels, observed: Tensor) -> None:
     """Raise if a point or box is outside the labels (B, L) of a batch, or of a class labeled absent."""
@@ -240,10 +245,13 @@ def refuse_spatial_labels(spatial_labels: SpatialLabels, observed: Tensor) -> No
 
 
 class Targets(NamedTuple):
-    """What a target rule returns: ``value`` (B, L) in 0..1; ``weight`` (B, L), 0 to leave an entry out."""
+    """What a target rule returns: ``value`` (B, L) in 0..1; ``weight`` (B, L), 0 to leave an entry out.
+
+    Without ``weight`` every entry counts in full.
+    """
 
     value: Tensor
-    weight: Tensor
+    weight: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -386,7 +394,10 @@ class TargetLoss(LabelLoss):
     def forward(self, step: Step) -> EntryLosses:
         target, weight = self.rule(step)
         logits = at_least_float32(step.outputs[0].logits)
-        return EntryLosses(self.entry_loss(logits, target, step.observed) * weight, weight != 0)
+        losses = self.entry_loss(logits, target, step.observed)
+        if weight is None:
+            return EntryLosses(losses, torch.ones_like(losses, dtype=torch.bool))
+        return EntryLosses(losses * weight, weight != 0)
 
 
 Scan = Callable[[Tensor | None], Iterable[Step]]
@@ -466,6 +477,7 @@ class ComposedLoss(nn.Module):
         self.reduction = reduction
         self._parts = [module for module in self.modules() if isinstance(module, LossPart)]
         self._prefetching = [part for part in self._parts if type(part).prefetch is not LossPart.prefetch]
+        self._updating = [part for part in self._parts if type(part).update is not LossPart.update]
 
     def with_term(self, name: str, term: LossPart, label_loss: LabelLoss | None = None) -> "ComposedLoss":
         """The same method with one more term; if given, ``label_loss`` replaces its own (it may wrap it).
@@ -524,16 +536,18 @@ class ComposedLoss(nn.Module):
     def forward(self, step: Step) -> dict[str, Tensor]:
         valid = step.valid
         losses, counted = _checked_entry_losses(self.label_loss, step)
-        named = {"labels": self.reduction(losses * valid[..., None], valid, counted)}
+        losses = losses * valid[..., None] if step.padded else losses
+        named = {"labels": self.reduction(losses, valid, counted)}
         for name, term in self.terms.items():
             named[name] = term(step)
         return named
 
-    @torch.no_grad()
     def update(self, step: Step) -> None:
-        """Let every part remember the step, after the optimizer's."""
-        for part in self.parts():
-            part.update(step)
+        """Let the parts that remember something of a step do so, after the optimizer's."""
+        if self._updating:
+            with torch.no_grad():
+                for part in self._updating:
+                    part.update(step)
 
     def prefetch(self, rows: Tensor) -> None:
         """Tell the parts that prefetch which rows come soon."""
