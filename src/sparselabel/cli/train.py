@@ -110,7 +110,8 @@ def train(
     console = plain_console()
     _tell_quality(result, prepared, out)
     which = " of the last phase" if len(config.phases) > 1 else ""
-    console.print(f"best epoch{which}: {result['best_epoch']} of {result['epochs']}")
+    if result["epochs"] > 1:
+        console.print(f"best epoch{which}: {result['best_epoch']} of {result['epochs']}")
     for split in ("validation", "test"):
         if result[split] is not None and not is_meaningless(result[split]):
             console.print(f"{split} {result[split]['name']}: {100 * result[split]['value']:.2f}")
