@@ -75,7 +75,9 @@ def test_training_by_name_and_by_file(command: Command, captured: Captured) -> N
 def test_epochs_of_a_head_that_was_computed_are_not_those_of_another_method(
     command: Command, captured: Captured
 ) -> None:
-    Path("soft.toml").write_text('method = "soft"\nfrozen = true\n[head]\nepochs = 1\nlr = 0.5\n', encoding="utf-8")
+    Path("soft.toml").write_text(
+        'method = "soft"\nfrozen = true\n[head]\nepochs = 1\nlr = 0.5\n', encoding="utf-8"
+    )
     assert command("train", "prepared", "--out", "run", "--config", "soft.toml", "--method", "an") == 0
     assert (captured.config.method, captured.config.head) == ("an", HeadPhase(lr=0.5))
 
