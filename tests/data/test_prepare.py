@@ -59,7 +59,7 @@ def source(tmp_path: Path) -> RawDataset:
 def test_words_for_a_reader_stay_words(tmp_path: Path) -> None:
     lines = [
         "file,tags,fold",
-        *(f"{n},{'cat+dog' if n % 2 else 'cat'},{'test' if n > 3 else ''}" for n in range(6)),
+        *(f"{n},{'cat+dog' if n % 2 else 'cat'},{'test' if n > 3 else 'train'}" for n in range(6)),
     ]
     (tmp_path / "labels.txt").write_text("\n".join(lines), "cp1252")
     for n in range(6):

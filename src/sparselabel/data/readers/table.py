@@ -401,7 +401,9 @@ def read(
     if are_stored(images):
         with progress_bar(status_console(), None, "reading images") as bar:
             stored = scan([str(images)], column, cluster=cluster, report=bar.advance)
-    root = images_folder(images, source.parent) if stored is None else stored.root
+        root = stored.root
+    else:
+        root = images_folder(None if images is None else Path(images), source.parent)
     files = stored or Listing(root)
     paths, there = _paths(listed, files, suffix, skip_missing)
     splits_of = np.where(there, np.asarray(listed.splits, dtype=np.int8), -1)
