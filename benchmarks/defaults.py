@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, TrainConfig
+from sparselabel.config import FinetunePhase, Handling, Machine, TrainConfig
 from sparselabel.config import Setting as Value
 from sparselabel.data.dataset import Dataset, PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
@@ -48,18 +48,12 @@ SOURCES = {  # training images with sparse labels, a fifth of which are held out
     "scenes-800": ("scenes", 800, 800),
     "scenes-dense-800": ("scenes-dense", 800, 800),
 }
-RAW = HeadPhase(raw_features=True)
 LIKELIHOOD: dict[str, Value] = {"unknown_weight": 1.0, "entropy_weight": 0.0, "margin": 0.3}
 CANDIDATES = {
-    "an, raw": TrainConfig(method="an", head=RAW),
-    "gr, raw": TrainConfig(method="gr", head=RAW),
-    "pu, raw": TrainConfig(method="pu", head=RAW),
-    "bce, raw": TrainConfig(method="bce", head=RAW),
     "an": TrainConfig(method="an"),
     "wan": TrainConfig(method="wan"),
     "gr": TrainConfig(method="gr"),
-    "pu": TrainConfig(method="pu"),
-    "pu, w 1, α 0, κ .3": TrainConfig(method="pu", settings=LIKELIHOOD),
+    "soft": TrainConfig(method="soft"),
     "iun": TrainConfig(method="iun"),
     "bce": TrainConfig(method="bce"),
 }
@@ -243,11 +237,9 @@ def table(files: list[Path]) -> None:
         print(f"{half}: {len(label_sets)} label sets, {len(whole)} settings")
         for name, maps in values.items():
             over, gap = maps - values["an"], values["bce"] - values["an"]
-            over_raw, gap_raw = maps - values["an, raw"], values["bce"] - values["an, raw"]
             print(
-                f"  {name:20s} {maps.mean():.2f}; over an {interval(over)}, at worst {over.min():+.2f}; over "
-                f"pu raw {interval(maps - values['pu, raw'])}; share of the gap {interval(over, gap)}, "
-                f"from an raw {interval(over_raw, gap_raw)}"
+                f"  {name:5s} {maps.mean():.2f}; over an {interval(over)}, at worst {over.min():+.2f}; "
+                f"over gr {interval(maps - values['gr'])}; share of the gap {interval(over, gap)}"
             )
 
 

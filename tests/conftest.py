@@ -2,7 +2,9 @@
 
 import json
 import os
+import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +44,15 @@ def cole() -> Golden:
 @pytest.fixture(scope="session")
 def reweighting() -> Golden:
     return Golden("reweighting")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 256 kB, where this user may mount one."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
+    if os.geteuid() or subprocess.run(words, check=False, capture_output=True).returncode:
+        pytest.skip("no disk can be mounted")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)  # what is mapped may still be held

@@ -134,3 +134,7 @@ def test_a_run_with_an_estimate_that_is_not_trusted(tmp_path: Path) -> None:
     (tmp_path / "expected.json").write_text(json.dumps(said | {"trusted": True}))
     (finding,) = [finding for finding in examine(tmp_path) if finding.name == "expected positives"]
     assert (finding.state, finding.remedy) == ("ok", "")
+    (tmp_path / "expected.json").write_text(json.dumps(said | {"K": "many"}))
+    (finding,) = [finding for finding in examine(tmp_path) if finding.name == "expected positives"]
+    assert finding.state == "missing"
+    assert "K must be a number" in finding.what

@@ -53,6 +53,27 @@ def test_a_full_disk_is_named_by_the_file(error: OSError) -> None:
     assert (raised.value.errno, raised.value.filename) == (28, "a.npy")
 
 
+def test_two_that_write_the_same_file_write_all_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    (tmp_path / "a.csv.partial").write_text("of a process that was killed")
+    with atomic_write(file) as first, first.open("w") as stream:
+        stream.write("begun")
+        stream.flush()
+        with atomic_write(file) as second:
+            assert (first.name, second.name != first.name) == ("a.csv.partial", True)
+            second.write_text("the other's, which is longer")
+        assert file.read_text() == "the other's, which is longer"
+        stream.write(" and finished")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.csv": "begun and finished"}
+
+
+def test_a_pipe_in_the_way_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.csv.partial")
+    with atomic_write(tmp_path / "a.csv") as partial:
+        partial.write_text("new")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.csv": "new"}
+
+
 def test_an_error_of_something_else_stays() -> None:
     error = OSError("cannot identify image file")
     with pytest.raises(OSError, match="cannot identify") as raised, named(Path("a.npy")):

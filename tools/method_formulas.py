@@ -115,16 +115,22 @@ FORMULAS: dict[str, Formula] = {
         r" \text{ where a soft label } \hat y \text{ was given}",
         "As em, in runs of ten epochs or more; every epoch takes one more pass over the images.",
     ),
+    "soft": Formula(
+        r"W = \arg\min_W \sum \lVert q - Wh\rVert^2 + \lambda\lVert W\rVert^2,\qquad"
+        r" q_{z=?} = \frac{(1-c)\,p}{1-c\,p},\quad p = \sigma(a + b\,s_{-i})",
+        "On stored features: the default. It needs no epochs, no validation and no K.",
+    ),
     "gr": Formula(
         r"\ell_{z=?} = V\Big[k\,\frac{1-f^{q_2}}{q_2} + (1-k)\,\frac{1-(1-f)^{q_3}}{q_3}\Big],\quad"
         r" k = \sigma(wf+b),\ V = e^{-(f-m)^2/2s^2}",
-        "Single positives, in short runs; its schedules end with the run.",
+        "Single positives, in short runs; its schedules end with the run. The default (`auto`) on stored "
+        "features.",
     ),
     "pu": Formula(
         r"\ell = -[z=1]\log\sigma\big(x-\kappa\log\tfrac1u\big) - [z=?]\big(w\log(1-f+(1-c)\,r f)"
         r" + \alpha H(f)\big)",
-        "Sparse positives: our default (`auto`) on stored features, and with +scl where everything is "
-        "trained. It needs K, counted or estimated, as en does.",
+        "Sparse positives: with +scl the default (`auto`) where the network is fine-tuned, and with other "
+        "settings on stored features where K is given. It needs K, counted or estimated, as en does.",
     ),
     "csl-i": Formula(
         r"\ell = [z=1](1-f)^{\gamma_+}\ell_+ + [z=0]f^{\gamma_-}\ell_- + \omega\,[z=?]f^{\gamma_u}\ell_-,"

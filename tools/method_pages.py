@@ -181,14 +181,15 @@ def _results(name: str, measured: Measured) -> str:
         means = {value.method: f"`{value.method}` {value.mean:.2f}" for value in values}
         beside: dict[str, str] = {other: means[other] for other in ("an", "bce") if other in means}
         if (best := best_of(values)) is not None and best.method not in beside:
-            beside[best.method] = f"best {best.named} {best.mean:.2f}"
+            beside[best.method] = f"highest {best.named} {best.mean:.2f}"
         for value in values:
             if _is_of(value.method, name) or (name == HEAD and BOOSTED in title):
                 others = ", ".join(words for other, words in beside.items() if other != value.method)
                 rows.append(f"| {title} | {value.named} | {value.words} | {others} |")
     if not rows:
         return "**Our result.** Not measured yet."
-    table = ["**Our result**, test mAP ([how](../results.md)):", "", "| data | method | test mAP | beside |"]
+    head = "**Our result**, test mAP, ± over seeds or draws ([how](../results.md)):"
+    table = [head, "", "| data | method | test mAP | beside |"]
     return "\n".join([*table, "|---|---|---|---|", *rows])
 
 

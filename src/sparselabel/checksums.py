@@ -43,6 +43,17 @@ def json_checksum(content: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(counted, sort_keys=True).encode())
 
 
+def require_own_checksum(path: Path, *remedies: str) -> None:
+    """Raise if a file is not what ``file_formats.write_array`` wrote."""
+    checksum, last = 0, b""
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            held = last + block
+            checksum, last = zlib.crc32(held[:-4], checksum), held[-4:]
+    if last != checksum.to_bytes(4, "little"):
+        raise damaged(path, *remedies)
+
+
 def require_checksum(
     path: Path, expected: int, *remedies: str, kind: type[SparselabelError] = RunError
 ) -> None:

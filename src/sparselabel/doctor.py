@@ -3,7 +3,6 @@
 Nothing here reads or shows tokens: of addresses only the host is shown.
 """
 
-import json
 import os
 import platform
 import re
@@ -15,12 +14,14 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, distributions, requires, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from sparselabel.errors import command, listing
+from sparselabel.errors import SparselabelError, command, listing
+from sparselabel.file_formats import read_json
+from sparselabel.schema import Finite
 
 State = Literal["ok", "missing", "broken"]
 
@@ -150,13 +151,27 @@ def _disk(folder: Path) -> Finding:
     return _finding("disk", what, remedy if usage.free < LITTLE_DISK else "")
 
 
+class Expected(TypedDict):
+    """What is looked at in a run's expected.json."""
+
+    how: Literal["auto", "counted"]
+    K: Finite
+    interval: tuple[Finite, Finite]
+    trusted: bool
+    why: str
+
+
 def _expected_positives(run: Path) -> Iterator[Finding]:
     """How far the estimate of K can be trusted that a run in this folder was trained with."""
-    try:
-        estimate = json.loads((run / "expected.json").read_text(encoding="utf-8"))
-        how, k, (low, high), why = estimate["how"], estimate["K"], estimate["interval"], estimate["why"]
-    except (OSError, ValueError, KeyError, TypeError):  # no run, or one without an estimate
+    file = run / "expected.json"
+    if not file.is_file():  # no run, or one without an estimate
         return
+    try:
+        estimate = read_json(file, Expected)
+    except SparselabelError as error:
+        yield _finding("expected positives", error.problem, "train again")
+        return
+    how, k, (low, high), why = estimate["how"], estimate["K"], estimate["interval"], estimate["why"]
     from sparselabel.expected_positives.class_counts import remedy_of
 
     remedy = "" if estimate["trusted"] else remedy_of(how, k, (low, high))

@@ -3,8 +3,9 @@
     probe = SparseLabelClassifier().fit(X, Y)
     probe.predict_proba(X_new)
 
-A linear layer on standardized features, trained with ``SparseLoss`` in shuffled batches. Some rows are held
-out: on them scores are calibrated and the thresholds of classes chosen, as for a run.
+A linear layer on standardized features: by default computed in closed form (``soft``), with other methods
+trained with ``SparseLoss`` in shuffled batches. Some rows are held out: on them scores are calibrated and the
+thresholds of classes chosen, as for a run.
 """
 
 import math
@@ -29,6 +30,7 @@ from sparselabel.expected_positives.estimate import class_names, estimate_positi
 from sparselabel.losses.base import Needs
 from sparselabel.losses.registry import needs_of, parse, settings_of
 from sparselabel.losses.setting_checks import PER_CLASS, within_label_bounds
+from sparselabel.losses.soft_labels import solve_head
 from sparselabel.losses.sparse_loss import SparseLoss
 from sparselabel.metrics.average_precision import mean_average_precision, precision_of_classes
 from sparselabel.metrics.calibration import LIMIT, calibrate
@@ -67,7 +69,8 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         K, the mean number of classes in an image. With None it is counted or estimated where the method
         needs it, with "auto" for any method: calibration has a use for it too.
     epochs
-        None for as many as make 300 steps, 5 at least and 100 at most.
+        None for as many as make 300 steps, 5 at least and 100 at most. ``soft`` has no epochs, and no use for
+        ``lr``, ``batch_size`` and ``weight_decay``.
     lr
         The highest learning rate of AdamW; None for 0.5 / D, at most 0.01. It rises for a tenth of the
         steps, then falls to 0.
@@ -110,7 +113,7 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def __init__(
         self,
-        method: str = "gr",
+        method: str = "soft",
         *,
         expected_positives: float | str | None = None,
         epochs: int | None = None,
@@ -374,6 +377,11 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         )
         inputs.sub_(mean).div_(scale)
         observed = labels[rows]
+        if needs.solves:
+            solved = solve_head(inputs, torch.from_numpy(observed))
+            self._set_weights(solved.weight, solved.bias, mean, scale)
+            self.n_iter_ = 1
+            return
         steps = -(-len(rows) // self.batch_size)
         epochs = self.epochs or min(max(-(-STEPS // steps), FEWEST_EPOCHS), MOST_EPOCHS)
         lr = min(LOGIT_STEP / inputs.shape[1], HIGHEST_LR) if self.lr is None else self.lr
@@ -422,16 +430,20 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                     optimizer.zero_grad()
                     loss.backward()
                     optimizer.step()
-        weight, bias = head.weight.detach().cpu().double(), head.bias.detach().cpu().double()
+        weight, bias = head.weight.detach().cpu(), head.bias.detach().cpu()
         if not bool(weight.isfinite().all() and bias.isfinite().all()):
             raise DataError(
                 "training diverged: the weights are not finite",
                 f"give a smaller {param('lr')} than {lr:g}",
             )
-        weight = weight / scale.double()
-        self.coef_ = weight.numpy()
-        self.intercept_ = (bias - weight @ mean.double().expand(weight.shape[1])).numpy()
+        self._set_weights(weight, bias, mean, scale)
         self.n_iter_ = epochs
+
+    def _set_weights(self, weight: Tensor, bias: Tensor, mean: Tensor, scale: Tensor) -> None:
+        """Set ``coef_`` and ``intercept_`` by a layer that sees features less ``mean``, over ``scale``."""
+        weight = weight.double() / scale.double()
+        self.coef_ = weight.numpy()
+        self.intercept_ = (bias.double() - weight @ mean.double().expand(weight.shape[1])).numpy()
 
     def _expected(self, observed: Labels) -> "float | npt.NDArray[np.float64] | None":
         """The expected positives for the method: one number per class if given and supported, else K."""

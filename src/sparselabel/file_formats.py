@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from sparselabel.errors import ConfigError, DataError, ResourceError, RunError, SparselabelError
-from sparselabel.files import BRING_BACK
+from sparselabel.files import BRING_BACK, atomic_write
 from sparselabel.schema import checked
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ Kind = TypeVar("Kind")
 Errors = type[SparselabelError]
 
 DEEPEST = 100  # lists and objects inside each other
+LOOKED_AT = 1 << 20  # bytes of texts that are looked at also where they are mapped
 DIGITS = 308  # of a whole number: more are beyond any float
 _LONG_NUMBER = re.compile(rf"\d{{{DIGITS + 1}}}")
 _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
@@ -200,10 +201,24 @@ def read_array(
         with file.open("rb") as stream:
             _refuse_header(stream, os.fstat(stream.fileno()).st_size)
         array: npt.NDArray[Any] = np.load(file, mmap_mode="c" if mapped else None, allow_pickle=False)
-        if not mapped:
+        if not mapped or array.nbytes <= LOOKED_AT:
             _refuse_half_characters(array)
     refuse_other_layout(file, {"": array}, {"": layout} if layout else {}, *remedies, error=error)
     return array
+
+
+def write_array(path: Path, array: "npt.NDArray[Any]") -> None:
+    """Write an .npy file atomically, with a checksum behind the array, which readers of NumPy do not see."""
+    import numpy as np
+
+    from sparselabel.checksums import file_checksum
+
+    with atomic_write(path) as partial:
+        with partial.open("wb") as file:
+            np.save(file, array, allow_pickle=False)
+        checksum = file_checksum(partial).to_bytes(4, "little")
+        with partial.open("ab") as file:
+            file.write(checksum)
 
 
 def read_arrays(
@@ -304,7 +319,7 @@ def _refuse_header(stream: IO[bytes], size: int) -> None:
         shape, _, dtype = read(stream)
         if dtype.kind not in PLAIN or dtype.hasobject:
             raise ValueError(f"it holds {dtype}, neither numbers nor texts")
-        if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > size - stream.tell():
+        if min(shape, default=0) < 0 or math.prod(shape) * max(dtype.itemsize, 1) > size - stream.tell():
             raise ValueError(f"it is too short for {dtype} of shape {shape}")
     except (MemoryError, RecursionError, SyntaxError, TypeError) as problem:  # of a header that is no text
         raise ValueError("its header is damaged") from problem

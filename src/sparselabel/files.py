@@ -1,10 +1,13 @@
 """Atomic writes, and checks that a path can be written. ``file_formats.py`` reads files."""
 
 import errno
+import fcntl
 import json
 import os
 import shutil
+import stat
 import tempfile
+import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -34,18 +37,49 @@ def named(path: Path) -> Iterator[None]:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """The path to write a file to; it is renamed when all is written, and removed if that fails."""
-    partial = path.with_name(path.name + ".partial")
+    """The path to write a file to; it is renamed when all is written, and removed if that fails.
+
+    Of several processes that write the same at a time each writes all of it: the last one's stays.
+    """
+    with named(path):
+        partial, lock = _partial_of(path)
     try:
         with named(path):
-            if partial.is_symlink():  # from whom it may be: nothing is written where it points to
-                partial.unlink()
             yield partial
         partial.replace(path)
     except BaseException:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _partial_of(path: Path) -> tuple[Path, int | None]:
+    """What a file is called until it is whole, and the lock on it; another name where somebody has that one.
+
+    What a killed process left has no lock, and is written over.
+    """
+    partial = path.with_name(path.name + ".partial")
+    while True:
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(partial.lstat().st_mode):  # a link, of whom it may be: it is not followed
+                partial.unlink()
+        lock = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(lock), partial.stat()):
+                return partial, lock
+        except FileNotFoundError:
+            pass  # it has just got its name
+        except BlockingIOError:
+            os.close(lock)
+            own = f"{path.name}.{os.uname().nodename}-{os.getpid()}-{threading.get_ident()}.partial"
+            return path.with_name(own), None
+        except OSError:  # a disk without locks
+            return partial, lock
+        os.close(lock)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sparselabel.errors import RunError, param
-from sparselabel.files import require_folder_to_write
+from sparselabel.files import named, require_folder_to_write
 
 LOCK = ".lock"
 
@@ -76,7 +76,8 @@ def _take(path: Path, file: Path, remedies: tuple[str, ...], shared: bool) -> in
                 continue
             if not shared:
                 os.ftruncate(descriptor, 0)
-            os.write(descriptor, _own_line())
+            with named(file):
+                os.write(descriptor, _own_line())
         except BlockingIOError:
             os.close(descriptor)
             raise _taken(path, file, remedies) from None
@@ -124,7 +125,7 @@ def _taken(path: Path, file: Path, remedies: tuple[str, ...]) -> RunError:
 
 def _holders(file: Path) -> Iterator[tuple[int, str, str]]:
     """The processes that wrote their names into a lock, without those of this host that have ended."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         for line in file.read_text(encoding="utf-8").splitlines():
             about = json.loads(line)
             process, host = int(about["process"]), str(about["host"])

@@ -113,8 +113,12 @@ def mapped_array(
     """A new .npy file, mapped. Its room on the disk is taken: else a full one would end the process."""
     import numpy as np
 
-    with named(file):
-        array = np.lib.format.open_memmap(file, "w+", kind, shape)
+    try:
+        with named(file):
+            array = np.lib.format.open_memmap(file, "w+", kind, shape)
+    except OSError:
+        file.unlink(missing_ok=True)
+        raise
     _claim(file, refusal)
     return array
 

@@ -83,11 +83,25 @@ class Metadata(TypedDict):
     engine: NotRequired[Engine]
 
 
+class DecidedClass(TypedDict):
+    """What was measured at a class's threshold."""
+
+    threshold: float
+    trust: str
+
+
+class Decided(TypedDict):
+    """What was measured at thresholds."""
+
+    classes: list[DecidedClass]
+
+
 class Measured(TypedDict):
     """A split in result.json."""
 
     name: str
     value: float
+    decided: NotRequired[Decided | None]
 
 
 class Result(TypedDict):

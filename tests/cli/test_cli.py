@@ -117,7 +117,7 @@ def test_methods_says_what_combines(command: Command) -> None:
     done = command("methods")
     assert "METHOD+ENTRY_LOSS+UNLABELED+CONSISTENCY" in done.out
     assert "UNLABELED cluster, fixmatch, for images without labels: on iu, csl-i, patchml, csl-p." in done.out
-    assert "CONSISTENCY cl, scl: on all but role." in done.out
+    assert "CONSISTENCY cl, scl: on all but role, soft." in done.out
     assert "instead of cross-entropy, or of splc's focal margin: on bce," in done.out
     assert "--settings.gamma-neg" in command("methods", "splc").out
     assert "--settings.threshold" in command("methods", "splc+hill").out

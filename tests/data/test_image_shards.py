@@ -101,8 +101,42 @@ def test_shards_that_are_not_whole(folder: Path) -> None:
     with pytest.raises(DataError, match="2,048 bytes and not the end of a tar"):
         check_shard("s-00.tar")
     Path("no.tar").write_bytes(b"no tar" * 1000 + b"\0" * 6000)
-    with pytest.raises(DataError, match=r"no.tar is cut short or no tar"):
+    with pytest.raises(DataError, match=r"no.tar is cut short, damaged or no tar"):
         list(shard_images("no.tar"))
+
+
+def packed(content: bytes) -> bytes:
+    return gzip.compress(content, mtime=0)
+
+
+def damaged_tars(whole: bytes) -> Iterator[tuple[str, bytes, str]]:
+    """What was read without a word, images short: name, content, what is said now."""
+    second = 2 * 512  # the header of the second member
+    flipped = whole[:second] + b"x" + whole[second + 1 :]
+    long = tarfile.TarInfo("long")
+    long.type, long.size = tarfile.XHDTYPE, 1 << 32
+    yield "a.tar", flipped, "a header is damaged: bad checksum"
+    yield "a.tar", whole[:second] + bytes(512) + whole[second:], "more after its end"
+    yield "a.tgz", packed(whole[: second + 100]), "a header is damaged: truncated header"
+    yield "a.tgz", packed(whole[:second]), "a header is damaged: empty header"
+    yield "a.tgz", packed(whole)[:-4], "ended before"
+    yield "a.tgz", packed(long.tobuf() + whole), "a header of 4,294,967,296 bytes"
+    content = bytearray(packed(whole))
+    content[-8] ^= 1  # of the CRC
+    yield "a.tgz", bytes(content), "CRC check failed"
+
+
+def test_a_damaged_tar_is_not_taken_for_a_shorter_one(folder: Path) -> None:
+    members = {"1.png": RED, "2.png": GREEN, "3.png": RED}
+    assert max(len(RED), len(GREEN)) <= 512
+    whole = write_tar(Path("whole.tar"), members).read_bytes()
+    for name, content, said in damaged_tars(whole):
+        Path(name).write_bytes(content)
+        with pytest.raises(DataError, match=said) as refused:
+            list(shard_images(name))
+        assert refused.value.what == name
+    Path("a.tgz").write_bytes(packed(whole))
+    assert [image.content for image in shard_images("a.tgz")] == [RED, GREEN, RED]
 
 
 def test_words_mean_shards_and_ranges(folder: Path) -> None:
@@ -228,6 +262,8 @@ def test_addresses_that_cannot_be_reached(folder: Path) -> None:
         check_image_words(["http://127.0.0.1:9/a.png"])
     with pytest.raises(DataError, match=r"nosuch://a/b.png cannot be read: images come from .*not nosuch"):
         check_image_words(["nosuch://a/b.png"])
+    with pytest.raises(DataError, match=r"file:///a::zip://b.png cannot be read: it has :: in it"):
+        check_image_words(["file:///a::zip://b.png"])
     with pytest.raises(ConfigError, match="need a package"):
         check_image_words(["oss://a/b.png"])
 

@@ -177,6 +177,21 @@ def test_the_cache_has_a_size(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         image_cache.cached("49", None, lambda: b"new")
 
 
+def test_what_is_prepared_or_verified_comes_from_where_it_is(folder: Path) -> None:
+    with served(folder) as (address, asked):
+        Dataset.from_table("labels.csv", images=f"{address}/photos/", out="data")
+        data = open_prepared(Path("data"))
+        image_cache.cached("a", None, lambda: b"old")
+        assert image_cache.cached("a", None, lambda: b"new") == b"new"
+        asked.clear()
+        assert [*changed_files(data, lambda _: None)] == []
+        assert len(asked) >= COUNT
+        data.train.content(0)  # which the cache still has
+        one = folder / "photos" / str(data.train.paths[0])
+        one.write_bytes(one.read_bytes() + b"more")
+        assert [Path(image).name for image in changed_files(data, lambda _: None)] == [one.name]
+
+
 def test_a_table_that_has_become_shorter(folder: Path) -> None:
     data = Dataset.from_table("labels.csv", images="t.parquet", out="data")
     write_table(Path("t.parquet"), {"key": ["0"], "jpg": [b"?"]}, rows=1)

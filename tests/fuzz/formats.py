@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from PIL import Image
@@ -351,8 +352,12 @@ def _prepared(folder: Path) -> None:
     ]
     _texts(folder / "photos", {"labels.csv": "image,label,value,x,y,w,h,split\n" + "".join(rows)})
     prepare(reader("table")(folder / "photos/labels.csv"), folder / "data", Preparation())
-    # Without checksums: what is mutated is to be looked at, not only noticed.
-    index = folder / "data" / "dataset.json"
+    _without_checksums(folder / "data")
+
+
+def _without_checksums(data: Path) -> None:
+    """What is mutated is to be looked at, not only noticed."""
+    index = data / "dataset.json"
     about = json.loads(index.read_text())
     splits = {name: {**one, "checksums": {}} for name, one in about["splits"].items()}
     write_json(index, about | {"format": 1, "splits": splits})
@@ -365,6 +370,42 @@ def _read_prepared(folder: Path) -> object:
     return [
         (split.truth.counts(), split.observed.counts(), len(split.seen)) for split in data.splits.values()
     ]
+
+
+def _stored(folder: Path) -> None:
+    """Prepared data with images in shards, and labels in compressed rows."""
+    from sparselabel.data import labels
+    from sparselabel.data.dataset import Dataset
+
+    _images(folder / "photos", *(f"{number}.jpg" for number in range(6)))
+    content = {file.name: file.read_bytes() for file in sorted((folder / "photos").iterdir())}
+    write_tar(folder / "shards/a.tar", content)
+    write_table(folder / "shards/b.parquet", {"key": [*content], "jpg": [*content.values()]}, rows=2)
+    parts = ("train", "train", "train", "val", "test", "test")
+    rows = [f"{n}.jpg,cat,1,{part}\n{n}.jpg,dog,{n % 2},{part}\n" for n, part in enumerate(parts)]
+    _texts(folder, {"labels.csv": "image,label,value,split\n" + "".join(rows)})
+    with patch.multiple(labels, SPARSE_FROM=1, SMALLER=0):
+        for name in ("a.tar", "b.parquet"):
+            out = folder / "data" / name.partition(".")[0]
+            Dataset.from_table(folder / "labels.csv", images=str(folder / "shards" / name), out=out)
+            _without_checksums(out)
+
+
+def _read_stored(folder: Path) -> object:
+    from sparselabel.data import stored_images
+    from sparselabel.data.dataset import open_prepared
+
+    stored_images._group.cache_clear()
+    read: list[object] = []
+    for name in ("a", "b"):
+        for split in open_prepared(folder / "data" / name).splits.values():
+            labels = [split.observed.matrix[row] for row in range(len(split))]
+            read += [
+                split.truth.counts(),
+                labels,
+                [split.image(row, check=False) for row in range(len(split))],
+            ]
+    return read
 
 
 def _run(folder: Path) -> None:
@@ -512,6 +553,69 @@ def _read_figures(folder: Path) -> object:
     watched = Watched(folder / "run")
     names = [str(watched.split.truth.ids[row]) for row in watched.last.rows]
     return missing and missing_rows(about, missing), names, read_located(folder / "run", "test").scores
+
+
+def _large_scores(folder: Path) -> None:
+    """Scores that are too many for memory, and those that a run was given; without checksums that fit."""
+    from sparselabel.inference.saved_scores import keep_scores, new_scores
+    from sparselabel.metrics import score_file
+    from sparselabel.training.given_scores import keep_given_scores
+
+    _run(folder)
+    run = Run(folder / "run")
+    split = run.split("test")
+    with patch.object(score_file, "LARGEST_SCORES", 1):
+        file = new_scores(run, split)
+        assert file is not None
+        file.append(np.random.default_rng(0).random((len(split), 2), np.float32))
+        keep_scores(run, split, file)
+    keep_given_scores(run, np.zeros((3, 2), np.float32))
+    text = {"how": "auto", "K": 2.0, "interval": [1.0, 3.0], "trusted": True, "why": "made up"}
+    write_json(run.expected_file, text)
+    (folder / ".lock").write_text('{"process": 1, "host": "a", "command": "train"}\n')
+
+
+def _read_large_scores(folder: Path) -> object:
+    from sparselabel.doctor import _expected_positives
+    from sparselabel.inference.saved_scores import saved_scores
+    from sparselabel.locks import _holders
+    from sparselabel.training import given_scores
+
+    run = _run_of(folder)
+    with (
+        patch("sparselabel.inference.saved_scores.require_checksum"),
+        patch.object(given_scores, "require_own_checksum"),
+    ):
+        scores = saved_scores(run, "test").scores[:]
+        given = given_scores._mapped(run.given_scores_file, _data(folder))
+    return scores, given, [*_holders(folder / ".lock")], [*_expected_positives(run.path)]
+
+
+def _plan(folder: Path) -> None:
+    (folder / "runs/1").mkdir(parents=True)
+    write_json(
+        folder / "plan.json",
+        {"budget": 1.0, "images": 10, "answer-seconds": 1.0, "point-seconds": 2.0, "box-seconds": 3.0},
+    )
+
+
+def _read_plan(folder: Path) -> object:
+    from sparselabel.data.annotation_budget import Prices
+    from sparselabel.plan.budget import Budget, refuse_other_budget
+
+    refuse_other_budget(Budget(1.0, 10, 10, 2, Prices(1.0, 2.0, 3.0)), folder)
+    return None
+
+
+def _lists(folder: Path) -> None:
+    _images(folder, "a.jpg", "b.jpg")
+    _texts(folder, {"list.txt": f"{folder}/a.jpg\n{folder}/b.jpg\n"})
+
+
+def _read_lists(folder: Path) -> object:
+    from sparselabel.data.image_paths import image_paths
+
+    return [*image_paths([str(folder / "list.txt")])]
 
 
 def _pretrained(folder: Path) -> None:
@@ -716,6 +820,11 @@ FORMATS: dict[str, Format] = {
     "recipe": Format(_recipe, _read_recipe, ("recipe.toml",)),
     "prior": Format(_prior, _read_prior, ("prior.json", "prior.csv")),
     "expected positives": Format(_expected, _read_expected, ("expected.json",)),
+    "stored images": Format(
+        _stored, _read_stored, ("data/*/dataset.json", "data/*/*/*.npy", "shards/*.tar", "shards/*.parquet")
+    ),
+    "plan": Format(_plan, _read_plan, ("plan.json",)),
+    "list of images": Format(_lists, _read_lists, ("list.txt",)),
     "prepared data": Format(_prepared, _read_prepared, ("data/dataset.json", "data/*/*.npy")),
     "run": Format(
         _run,
@@ -727,6 +836,7 @@ FORMATS: dict[str, Format] = {
     "run evaluation": Format(_run, _read_evaluation, ("run/evaluation-test.json",)),
     "run checkpoint": Format(_run, _read_checkpoint, ("run/checkpoints/0001/*",)),
     "run figures": Format(_figures, _read_figures, ("run/*.npz", "run/*/*.npz")),
+    "large scores": Format(_large_scores, _read_large_scores, ("run/*scores*", "run/expected.json", ".lock")),
     "pretrained": Format(_pretrained, _read_pretrained, ("saved/config.json",)),
     "review scores": Format(_review_scores, _read_review_scores, ("run/review-scores.*",)),
     "scenes": Format(_scenes, _read_scenes, ("scenes.json", "*.npz", "masks/*/*.png")),
@@ -735,6 +845,6 @@ FORMATS: dict[str, Format] = {
     "images": Format(_image_files, _read_image_files, ("*",)),
     "shards of images": Format(_shards, _read_shards, ("a.tar", "b.tgz", "c.parquet")),
     "job on a cluster": Format(_job, _read_job, ("out/*.json", "out/*/*.json")),
-    "features": Format(_features, _read_features, ("features.npy",)),
+    "features": Format(_features, _read_features, ("features.*",)),
     "predictions": Format(_predictions, _read_predictions, ("*",)),
 }

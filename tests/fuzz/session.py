@@ -24,7 +24,7 @@ from sparselabel.errors import SparselabelError
 from tests.fuzz.formats import FORMATS
 from tests.fuzz.mutate import mutate
 
-SECONDS = 10  # for one input
+SECONDS = 10  # of computing, for one input
 BEGIN = 600  # to import and to write the samples, where others are busy too
 MEMORY = 2 << 30  # bytes, beside what a process has when it begins
 
@@ -98,20 +98,20 @@ def _place(error: BaseException) -> str:
 
 @contextmanager
 def _limit() -> Iterator[None]:
-    """Raise after a while: in Python's code, that is. Whatever hangs in C is ended from outside."""
+    """Raise after a while: in Python's code, that is. What hangs in C, or waits, is ended from outside."""
 
     def stop(*_: object) -> None:
         raise TooSlow
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of its own: others may be busy too
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 @dataclass

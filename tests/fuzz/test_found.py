@@ -144,11 +144,13 @@ CASES: list[tuple[str, str, Damage]] = [
     ("voc", "2008_000001.png", mask(30_000)),
     ("voc", "2008_000001.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0"),
     ("cub", "images.txt", b"1 " + b"x" * 300 + b".jpg\n"),
+    ("cub", "image_attribute_labels.txt", b"1 1 0 3:\r\xb0\n"),
     ("nuswide", "formatted_train_images.npy", npy("(1000000000000,)")),
     ("nuswide", "formatted_train_images.npy", npy("(" * 300 + ")" * 300)),
     ("nuswide", "formatted_train_images.npy", npy("(2.0,)")),
     ("nuswide", "formatted_train_images.npy", npy("(1,)", "|O")),
     ("nuswide", "formatted_train_images.npy", npy("(0,)", "<U1")),
+    ("nuswide", "formatted_train_labels.npy", npy("(1000000000000,)", "<U0")),
     ("nuswide", "formatted_train_images.npy", texts(0xD800, 65)),
     ("nuswide", "formatted_train_images.npy", texts(0x110000, 65)),
     ("nuswide", "formatted_train_images.npy", saved(np.array(["a\0b.jpg", "c"]))),
@@ -176,6 +178,15 @@ CASES: list[tuple[str, str, Damage]] = [
     ("prepared data", "dataset.json", without_key("splits", "train", "digest")),
     ("prepared data", "ids.npy", npy("()")),
     ("prepared data", "observed.npy", npy("(3, 2)", "<f8", bytes(48))),
+    ("stored images", "a/train/stored_numbers.npy", saved(np.array([0, 1, 0]))),
+    ("stored images", "a/train/stored_offsets.npy", saved(np.array([-2, 0, 0]))),
+    ("stored images", "a/train/stored_sizes.npy", saved(np.array([2**40, 9, 9]))),
+    ("stored images", "b/train/stored_sizes.npy", saved(np.array([-1, 1, 0]))),
+    ("stored images", "a/train/stored_tables.npy", npy("(0,)", "<U1")),
+    ("stored images", "a/train/stored_files.npy", texts(0x110000)),
+    ("stored images", "a/train/observed_starts.npy", saved(np.array([0, 9, 2, 6]))),
+    ("stored images", "a/train/observed_columns.npy", saved(np.array([0, 1, 0, 1, -1, 1], np.int32))),
+    ("stored images", "a/train/observed_known.npy", saved(np.array([1, 0, 7, 1, 1, 0], np.int8))),
     ("run", "run.json", without_key("classes")),
     ("run", "run.json", with_key("data", value='"a\\u0000b"')),
     ("run", "run.json", with_key("data", value=f'"{"x" * 300}"')),
@@ -184,6 +195,8 @@ CASES: list[tuple[str, str, Damage]] = [
     ("run", "metrics.jsonl", DEEP),
     ("run", "metrics.jsonl", b'{"epoch": "one"}\n'),
     ("run", "result.json", without_key("test", "value")),
+    ("run", "result.json", without_key("test", "decided", "classes")),
+    ("run", "result.json", with_key("test", "decided", value="[1]")),
     ("run", "cost.json", b'{"seconds": NaN, "peak_memory": 1}'),
     ("run thresholds", "thresholds.json", with_key("classes", 0, "threshold", value="NaN")),
     ("run thresholds", "thresholds.json", with_key("classes", 0, "at_precision", value="[1]")),
@@ -235,7 +248,7 @@ def test_it_is_refused_by_name(
     samples: Callable[[str], Sample], name: str, file: str, damage: Damage
 ) -> None:
     sample = samples(name)
-    path = next(path for path in sample.files if path.name == file)
+    path = next(path for path in sample.files if f"/{path.as_posix()}".endswith(f"/{file}"))
     content = damage(sample.whole[path]) if callable(damage) else damage
     content = content.encode() if isinstance(content, str) else content
     assert content != sample.whole[path]

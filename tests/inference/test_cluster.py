@@ -190,7 +190,7 @@ def test_workers_need_nodes(nodes: Nodes) -> None:
 def test_what_goes_wrong_in_a_worker_is_told(nodes: Nodes) -> None:
     torn = write_tar(Path("torn.tar.gz"), {f"{n}.png": png(n, n) for n in range(99)}, "w:gz")
     torn.write_bytes(torn.read_bytes()[: torn.stat().st_size // 2])
-    with pytest.raises(DataError, match=r"torn.tar.gz is cut short or no tar") as told:
+    with pytest.raises(DataError, match=r"torn.tar.gz is cut short, damaged or no tar") as told:
         job(["photos", "torn.tar.gz"])
     assert told.value.remedies == ("bring the whole file", "leave it out")
     assert len([*Path("out").iterdir()]) == 5  # three parts are kept
@@ -255,6 +255,29 @@ def test_a_job_killed_as_it_replaces_another_begins_anew(
             job(["a.tar"], force=True)
     assert job(["a.tar"], resume=True)["images"] == 6
     assert sorted(path.name for path in Path("out").iterdir()) == [JOB, "part-00000.csv"]
+
+
+def test_a_worker_of_a_job_that_was_replaced_writes_nothing(nodes: Nodes) -> None:
+    """Its command was killed, and the same folder was given to another one: Ray ends it a little later."""
+    tasks: list[Task] = []
+
+    def on_ray(ray: Any, task: Task, numbers: list[int], *_: Any) -> Iterator[tuple[int, Done]]:
+        tasks.append(task)
+        if len(tasks) == 1:
+            raise RunError("killed")
+        told = PartWorker(tasks[0], str(Path.cwd()))({"part": np.array([0])})["told"]
+        with pytest.raises(RunError, match="out is of another job by now"):
+            cluster._told(told[0])
+        assert not tasks[0].done_file(0).exists()
+        assert [*Path("out").glob("*.csv*")] == []
+        yield from nodes.on_ray(ray, task, numbers, 1, False)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster, "_on_ray", on_ray)
+        with pytest.raises(RunError, match="killed"):
+            job(["photos"], about={"run": "old"})
+        assert job(["photos"], force=True)["images"] == 20
+    assert "id" not in json.loads(Path("out", JOB).read_text())
 
 
 def test_standard_input_is_refused(tmp_path: Path) -> None:
@@ -329,6 +352,6 @@ def test_two_nodes_of_which_a_worker_and_a_node_die(nodes: Nodes, tmp_path: Path
     assert said["left"] == 1
     prepared = Dataset.from_table("labels.csv", images="many", validation=0)
     assert said["prepared"] == {"many": prepared.train.digest, "many.tar": prepared.train.digest}
-    assert "torn.tar.gz is cut short or no tar" in said["torn"]
+    assert "torn.tar.gz is cut short, damaged or no tar" in said["torn"]
     assert re.search(r"^node .* has sparselabel 0.0.1, and this machine has ", said["unfit"])
     assert not [*(tmp_path / "unfit").glob("part-*")]

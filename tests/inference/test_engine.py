@@ -143,14 +143,18 @@ def test_a_converted_network_is_kept_and_found_again(cache: Path, monkeypatch: p
     first = CompiledNetwork(CellFeatures(classifier.backbone), "openvino")(views())[0]
     kept = [*cache.iterdir()]
     assert [sorted(one.name for one in folder.iterdir()) for folder in kept] == [
-        ["network.bin", "network.xml"]
+        ["checksums.json", "network.bin", "network.xml"]
     ]
     with monkeypatch.context() as only_read:
         only_read.setattr(engines, "_convert_openvino", _not_again)
         again = CompiledNetwork(CellFeatures(copy.deepcopy(classifier.backbone)), "openvino")
         assert torch.equal(again(views())[0], first)
-    (kept[0] / "network.xml").write_text("<net")  # damaged: made anew
-    assert torch.equal(CompiledNetwork(CellFeatures(classifier.backbone), "openvino")(views())[0], first)
+    for name in ("network.bin", "network.xml"):  # a flipped bit: made anew
+        content = bytearray((kept[0] / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (kept[0] / name).write_bytes(content)
+        assert torch.equal(CompiledNetwork(CellFeatures(classifier.backbone), "openvino")(views())[0], first)
+        assert (kept[0] / name).read_bytes() != content
     with torch.no_grad():
         next(classifier.backbone.parameters()).add_(0.1)
     other = CompiledNetwork(CellFeatures(classifier.backbone), "openvino")(views())[0]

@@ -67,7 +67,7 @@ def test_measures_are_those_of_arrays(tmp_path: Path) -> None:
 
 def test_what_is_wrong_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(tmp_path, np.zeros((9, 3), np.float32))
-    with pytest.raises(RunError, match="other images or classes"):
+    with pytest.raises(RunError, match=r"must be fractions of shape \(3, 2, 4, 4\)"):
         ScoreFile(tmp_path / "scores.npy", (9, 5))
     fresh = ScoreFile(tmp_path / "more.npy", (2, 2), refusal=no_room)
     with pytest.raises(DataError, match="row 1 of class 0 has nan") as caught:

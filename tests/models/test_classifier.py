@@ -115,7 +115,7 @@ def test_a_boosted_head_never_pools_first(backbone: Backbone) -> None:
 def test_a_standardized_head_begins_with_the_shares_and_gives_maps_that_agree() -> None:
     generator = torch.Generator().manual_seed(0)
     features = 5 + 3 * torch.randn(200, 4, generator=generator)
-    features[:, 3] = 7.0  # constant
+    features[:, 3] = 0.0  # constant
     head = LinearHead(4, 2)
     head.standardize(features, torch.tensor([0.25, 0.5]))
     torch.testing.assert_close(
@@ -129,6 +129,8 @@ def test_a_standardized_head_begins_with_the_shares_and_gives_maps_that_agree() 
     cells = 5 + 3 * torch.randn(3, 4, 2, 2, generator=generator)
     output = head(cells, maps=True)
     torch.testing.assert_close(output.logits, head(cells).logits, atol=1e-3, rtol=1e-4)
+    # Cells are divided by the norm of their image's pooled features, so that brighter images are no surer.
+    torch.testing.assert_close(head(3 * cells, maps=True).maps, output.maps, atol=1e-3, rtol=1e-4)
     again = LinearHead(4, 2)
     again.load_state_dict(head.state_dict())
     torch.testing.assert_close(again(features).logits, head(features).logits)

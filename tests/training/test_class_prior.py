@@ -103,6 +103,7 @@ def test_auto_is_the_mean_score_of_a_run_in_ignore_mode(marked: Dataset, tmp_pat
     weights = load_file(tmp_path / "alone" / "model.safetensors")
     trainer = make_trainer(marked, run_before(given), tmp_path / "s")
     features = trainer.loaders.features("train")
+    features = torch.nn.functional.normalize(features)
     seen = (features - weights["head.center"]) / weights["head.scale"]
     scores = torch.sigmoid(seen @ weights["head.linear.weight"].T + weights["head.linear.bias"])
     assert list(kept) == list(marked.classes)

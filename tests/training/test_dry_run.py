@@ -53,6 +53,7 @@ def test_sizes_are_those_of_the_run(small: Dataset, tmp_path: Path) -> None:
     on_disk = sum(file.stat().st_size for file in newest.iterdir())
     assert cost.phases[-1].checkpoint == pytest.approx(on_disk, rel=0.1)  # files have headers
     assert cost.model == pytest.approx((tmp_path / "run" / "model.safetensors").stat().st_size, rel=0.05)
+    assert cost.scores == 4 * len(small.classes) * (15 + 20)
 
 
 @pytest.mark.skipif(not RESET.exists(), reason="only Linux counts the peak anew")
@@ -75,7 +76,7 @@ def test_loading_the_best_epoch_is_measured(
     monkeypatch.setattr(Network, "load", large)
     measured = dry_run(small, config, tmp_path / "run", HERE, QUIET)
     whole = Network(config, len(small.classes)).classifier.state_dict()
-    assert loaded == [4, len(whole)]  # the head's weight, bias, center and scale, then all
+    assert loaded == [5, len(whole)]  # the head's weight, bias, center, scale and unit_norm, then all
     assert [
         one.ram > other.ram + size / 2 for one, other in zip(measured.phases, plain.phases, strict=True)
     ] == [True, True]
@@ -169,6 +170,10 @@ def test_the_sum() -> None:
     cost = RunCost((head, full), 100, 4_000, 400, 7.0, 5, 300, 0, 0, 0)
     assert cost.seconds == pytest.approx(7 + 5 * (10 + 1) + 2 * (100 + 2) + 4)
     assert (cost.ram, cost.disk) == (3_400, 3 * 1_000 + 300 + 5)
+    assert (
+        replace(cost, phases=(replace(head, epochs=1), replace(full, epochs=1))).disk == 2 * 1_000 + 300 + 5
+    )
+    assert replace(cost, scores=70).disk == cost.disk + 70
     there = replace(cost, ram_there=1_000, ram_taken=2_400)
     assert [there.ram_short, replace(there, ram_taken=2_399).ram_short] == [False, True]
     estimated = replace(cost, expected_time=2.0, prior_time=30.0, prior_disk=9_000)

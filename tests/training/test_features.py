@@ -3,19 +3,27 @@
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from sparselabel.checksums import row_checksums
 from sparselabel.config import Handling, HeadPhase, Machine, Preparation, TrainConfig, Views
-from sparselabel.data.dataset import Dataset
+from sparselabel.data.dataset import Dataset, PreparedSplit
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.data.transforms import views_of
 from sparselabel.errors import DataError
-from sparselabel.training.features import features_elsewhere, features_file, read_features, sums_file
+from sparselabel.training.features import (
+    _finish,
+    _partial,
+    features_elsewhere,
+    features_file,
+    read_features,
+    sums_file,
+)
 from sparselabel.training.train_run import train_run
 
 HERE, QUIET = Machine(accelerator="cpu", workers=0), Handling(quiet=True)
@@ -109,3 +117,16 @@ def test_features_with_more_rows_than_checksums_are_refused(tmp_path: Path) -> N
     with pytest.raises(DataError) as refused:
         read_features(file, cells=False)
     assert (refused.value.what, refused.value.where) == (file, "5 rows of 4")
+
+
+def test_of_two_runs_that_compute_the_same_the_first_is_kept(tmp_path: Path) -> None:
+    """Another machine's last bits may differ: its sums must not come beside the first one's features."""
+    file, split = tmp_path / "train.npy", cast("PreparedSplit", SimpleNamespace(digests=np.arange(4)))
+    for number, process in enumerate(("first", "second")):
+        features = np.full((4, 3), number, np.float32)
+        np.save(partial := _partial(file, process), features)
+        with sums_file(partial).open("wb") as stream:
+            np.save(stream, row_checksums(features))
+        _finish(partial, file, split)
+        assert not read_features(file, cells=False).any()
+    assert len([*tmp_path.iterdir()]) == 3

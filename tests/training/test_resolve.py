@@ -19,7 +19,8 @@ ALL, ALONE = FinetunePhase(epochs=2, batch_size=16), FinetunePhase(epochs=0)
     ("config", "method"),
     [
         (TrainConfig(), "pu"),
-        (TrainConfig(frozen=True), "gr"),
+        (TrainConfig(frozen=True), "soft"),
+        (TrainConfig(frozen=True, head=HeadPhase(lr=1e-4)), "gr"),  # who sets how steps are made wants them
         (TrainConfig(frozen=True, head=HeadPhase(raw_features=True)), "pu"),
         (TrainConfig(finetune=ALL), "pu+scl"),
         (TrainConfig(head=HeadPhase(epochs=0), finetune=ALL), "pu+scl"),
@@ -37,6 +38,11 @@ ALL, ALONE = FinetunePhase(epochs=2, batch_size=16), FinetunePhase(epochs=0)
 def test_auto_keeps_heat_maps_where_everything_is_trained(config: TrainConfig, method: str) -> None:
     assert with_chosen_method(config).method == method
     assert with_chosen_method(with_chosen_method(config)) == with_chosen_method(config)
+
+
+def test_auto_solves_no_head_on_more_features_than_memory_may_hold() -> None:
+    assert with_chosen_method(TrainConfig(frozen=True), 500_000).method == "soft"
+    assert with_chosen_method(TrainConfig(frozen=True), 500_001).method == "gr"
 
 
 @pytest.mark.parametrize("classifier", ["linear", "tscam", "query2label"])

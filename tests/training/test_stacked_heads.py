@@ -77,7 +77,7 @@ def close(one: Any, other: Any) -> None:
         ("en+asl", {"optimizer": "adamw", "batch_size": 7}),
         ("role", {"schedule": "cosine"}),
         ("ll-cp", {}),
-        ("csl-i+cl", {"batch_size": 7}),
+        ("csl-i+cl", {"batch_size": 6}),
     ],
 )
 def test_runs_side_by_side_are_those_one_by_one(

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
-from sparselabel.config import FinetunePhase, HeadPhase, Machine, Views
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Views
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.loaders import Batch
@@ -17,6 +18,8 @@ from sparselabel.errors import ConfigError
 from sparselabel.losses.base import Progress
 from sparselabel.models.classifier import Output
 from sparselabel.training.checkpoint import TrainingState
+from sparselabel.training.resolve import resolve
+from sparselabel.training.train_run import train_run
 from tests.training.conftest import tiny
 from tests.training.trainers import make_trainer
 
@@ -177,3 +180,33 @@ def test_a_compiler_that_fails_is_told_from_other_errors(small: Dataset, tmp_pat
         with pytest.raises(raised) as caught:
             trainer.train_step(stage, batch, PROGRESS)
         assert getattr(caught.value, "what", None) == ("compile" if raised is ConfigError else None)
+
+
+def test_a_head_that_is_solved_takes_one_epoch_and_gives_calibrated_scores(
+    small: Dataset, tmp_path: Path
+) -> None:
+    alone = {"frozen": True, "finetune": FinetunePhase(epochs=0), "head": HeadPhase()}
+    out, here = tmp_path / "run", Machine("cpu", workers=0)
+    result = train_run(small, tiny("auto", **alone), out, here, Handling(quiet=True))
+    assert (result["method"], result["epochs"], result["best_epoch"]) == ("soft", 1, 1)
+    assert result["test"]["value"] > 0.0
+    again = Handling(resume=True, quiet=True)
+    assert train_run(small, tiny("soft", **alone), out, here, again) == result
+    weights = load_file(out / "model.safetensors")
+    solved = make_trainer(small, resolve(small, tiny("soft", **alone)).config, tmp_path / "again")
+    solved.network.load({name: value for name, value in weights.items() if name.startswith("head.")})
+    scores = torch.sigmoid(solved.network.head(solved.loaders.features("train")).logits.detach())
+    labeled = float(small.train.observed.per_image(POSITIVE).mean())
+    assert labeled < float(scores.sum(1).mean()) < 4 * labeled
+
+
+@pytest.mark.parametrize(
+    "changes", [{"finetune": FinetunePhase(epochs=1)}, {"head": HeadPhase(raw_features=True)}, {"boost": 5}]
+)
+def test_a_head_is_solved_on_stored_pooled_features_alone(small: Dataset, changes: dict[str, Any]) -> None:
+    config = tiny("soft", **({"frozen": True, "finetune": FinetunePhase(epochs=0)} | changes))
+    with pytest.raises(
+        ConfigError, match="soft computes a linear head from stored pooled features"
+    ) as raised:
+        resolve(small, config)
+    assert (raised.value.what, raised.value.value) == ("method", "soft")

@@ -115,6 +115,7 @@ def needs_in_words(name: str) -> str:
         "points or boxes": needs.spatial_labels,
         "two fresh views of every image": needs.views > 1,
         "a pass over the images before epochs": needs.scan,
+        "stored features, and a linear head that is new": needs.solves,
         "expected_positives": "expected_positives" in settings_of(name),
     }
     return ", ".join(word for word, needed in words.items() if needed)

@@ -82,8 +82,8 @@ class HeadPhase(Phase):
     ----------
     raw_features
         Train on stored features as they are, from random weights, as in the papers. By default, without
-        fine-tuning, a linear head sees features standardized to mean 0 and equal variance; its weights start
-        at 0, its biases at the share of images in which each class is annotated.
+        fine-tuning, a linear head sees features of norm 1, standardized to mean 0 and equal variance; its
+        weights start at 0, its biases at the share of images in which each class is annotated.
     """
 
     called: ClassVar[str] = "head"

@@ -396,7 +396,9 @@ def changed_files(prepared: Dataset, report: Callable[[int], None]) -> Iterator[
 
         def changed(row: int, split: PreparedSplit = split) -> bool:
             try:
-                return digest_of(split.content(row)) != int(split.digests[row])
+                # From where it is: a cache has what was there once.
+                content = split.content(row) if split.stored is None else split.stored.content(row)
+                return digest_of(content) != int(split.digests[row])
             except (OSError, DataError):
                 return True
 

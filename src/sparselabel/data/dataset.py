@@ -25,7 +25,9 @@ import numpy.typing as npt
 
 from sparselabel.checksums import damaged, json_checksum, require_checksum
 from sparselabel.data.decode import load
+from sparselabel.data.image_shards import LARGEST
 from sparselabel.data.labels import (
+    POSITIVE,
     UNKNOWN,
     LabelMatrix,
     Labels,
@@ -37,9 +39,9 @@ from sparselabel.data.labels import (
 )
 from sparselabel.data.masks import Masks
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.data.stored_images import STORED_COLUMNS, StoredImages
+from sparselabel.data.stored_images import STORED_COLUMNS, WHOLE, StoredImages
 from sparselabel.errors import DataError, RunError, command, counted, listing, param, shown
-from sparselabel.file_formats import of_kind, read_array, read_json
+from sparselabel.file_formats import of_kind, read_array, read_json, refuse_outside
 from sparselabel.files import TemporaryFolder
 from sparselabel.schema import Count
 
@@ -452,11 +454,25 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: "Spli
             return mapped
         starts = array(f"{name}_starts", f"i {count + 1}")
         columns = array(f"{name}_columns", "i K")
-        return SparseLabels(starts, columns, array(f"{name}_known", f"i {len(columns)}"), len(classes))
+        known = array(f"{name}_known", f"i {len(columns)}")
+        if starts[0] != 0 or starts[-1] != len(columns) or (starts[1:] < starts[:-1]).any():
+            raise damaged(folder / f"{name}_starts.npy", PREPARE_AGAIN, kind=DataError)
+        if columns.nbytes <= CHECKED_AT_ONCE:
+            inside(f"{name}_columns", columns, len(classes))
+            inside(f"{name}_known", known, POSITIVE + 1)
+        return SparseLabels(starts, columns, known, len(classes))
+
+    def inside(name: str, indices: Any, number: int) -> None:
+        file = folder / f"{name}.npy"
+        refuse_outside(file, {name: indices}, {name: number}, PREPARE_AGAIN, error=DataError)
 
     def stored() -> StoredImages:
-        files, columns = (tuple(array(f"stored_{name}", "U F").tolist()) for name in ("files", "tables"))
+        files = tuple(array("stored_files", "U F").tolist())
+        columns = tuple(array("stored_tables", f"U {len(files)}").tolist())
         numbers, offsets, sizes = (array(f"stored_{name}", f"i {count}") for name in STORED_COLUMNS)
+        inside("stored_numbers", numbers, len(files))
+        inside("stored_offsets", offsets - WHOLE, 2**63 - 1)
+        inside("stored_sizes", sizes, LARGEST + 1)
         return StoredImages(root, files, columns, array("paths", f"U {count}"), numbers, offsets, sizes)
 
     checksums = about.get("checksums", {})

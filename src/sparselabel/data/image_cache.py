@@ -48,17 +48,18 @@ _written: dict[int, int] = {}
 
 
 def cached(key: str, digest: int | None, fetch: Callable[[], bytes]) -> bytes:
-    """The result of ``fetch``, from the cache if possible; content with another digest is fetched again."""
+    """The result of ``fetch``, from the cache if content with this ``digest`` is there (None: never)."""
     room = cache_room()
     if not room:
         return fetch()
     name = hashlib.blake2b(key.encode(errors="surrogateescape"), digest_size=16).hexdigest()
     file = image_cache_folder() / name[:2] / name
-    with suppress(OSError):
-        content = file.read_bytes()
-        if digest is None or digest_of(content) == digest:
-            os.utime(file)
-            return content
+    if digest is not None:
+        with suppress(OSError):
+            content = file.read_bytes()
+            if digest_of(content) == digest:
+                os.utime(file)
+                return content
     content = fetch()
     with suppress(OSError):  # a cache that cannot be written is none
         _keep(file, content, room)

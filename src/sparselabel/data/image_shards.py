@@ -3,11 +3,12 @@
 Nothing is unpacked: a shard is read from its begin to its end, also at an address (``remote_files.py``).
 """
 
+import gzip
 import tarfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple, Self
 
 from sparselabel.data.decode import SUFFIXES
 from sparselabel.data.remote_files import (
@@ -28,6 +29,11 @@ COLUMNS = ("image", "images", "img", "jpg", "jpeg", "png", "webp", "image_bytes"
 PATHS = ("image", "path", "file", "filename", "file_name", "image_path", "url", "image_url")
 NAMES = ("__key__", "key", "file_name", "filename", "name", "path", "image_id", "id")
 LARGEST = 1 << 31  # bytes of an image: a compressed tar may claim terabytes
+LONGEST_HEADER = 1 << 20  # bytes of a member's long name or other attributes, which tarfile reads at once
+ATTRIBUTES = (
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+)
 ROWS = 64  # of a table, at a time in memory
 BRING_WHOLE = ("bring the whole file", "leave it out")
 
@@ -104,22 +110,50 @@ def _images_in_tar(file: str) -> Iterator[ShardImage]:
         yield ShardImage(f"{file}/{name}", content, file)
 
 
+class _Header(tarfile.TarInfo):
+    """A member's header. One that is damaged is an error: ``tarfile`` takes it for the end of the archive."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """Read it."""
+        try:
+            header = super().frombuf(buf, encoding, errors)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+            raise  # zeros, which are the end
+        except tarfile.HeaderError as error:
+            raise tarfile.ReadError(f"a header is damaged: {error}") from error
+        if header.size < 0 or (header.type in ATTRIBUTES and header.size > LONGEST_HEADER):
+            raise tarfile.ReadError(f"a header of {header.size:,} bytes")
+        return header
+
+
 def read_members(file: str) -> Iterator[tuple[str, int, bytes]]:
     """The images of a tar in order: name, offset and content."""
-    with open_file(file, in_order=True) as stream:
+    packed = not file_name(file).lower().endswith(".tar")
+    with open_file(file, in_order=True) as stream, ExitStack() as opened:
+        # gzip's own reader checks the sum at the end and that there is one, which tarfile's does not.
+        plain = opened.enter_context(gzip.GzipFile(fileobj=stream)) if packed else stream
         try:
-            with tarfile.open(fileobj=stream, mode="r|*", bufsize=1 << 20) as members:
+            with tarfile.open(fileobj=plain, mode="r|", bufsize=1 << 20, tarinfo=_Header) as members:
                 while (member := members.next()) is not None:
                     if member.isreg() and not member.issparse() and is_member(member.name):
-                        if member.size > LARGEST:
+                        if not 0 <= member.size <= LARGEST:
                             problem = f"{file}: {member.name} has {member.size:,} bytes"
                             raise DataError(problem, "no image is that large: leave it out", what=file)
                         content = members.extractfile(member)
                         yield member.name, member.offset_data, content.read() if content else b""
                     members.members.clear()  # type: ignore[attr-defined]  # else it keeps all of them
+                _refuse_more(members.fileobj)
         except (tarfile.TarError, EOFError, zlib.error) as error:
-            problem = f"{file} is cut short or no tar ({error})"
+            problem = f"{file} is cut short, damaged or no tar ({error})"
             raise DataError(problem, *BRING_WHOLE, what=file) from error
+
+
+def _refuse_more(stream: Any) -> None:
+    """Raise if anything but zeros comes after the end: images behind zeros would be lost without a word."""
+    while block := stream.read(1 << 20):
+        if block.strip(b"\0"):
+            raise tarfile.ReadError("there is more after its end, as where two were put together")
 
 
 def table_images(file: str, column: str | None = None) -> TableImages:

@@ -60,6 +60,8 @@ def file_system(address: str) -> tuple[Any, str]:
             value=scheme,
             allowed=STORES,
         )
+    if "::" in address:  # fsspec would take what follows for another address
+        raise DataError(f"{address} cannot be read: it has :: in it", "rename the file", what=address)
     from fsspec.core import url_to_fs
 
     try:
@@ -99,7 +101,10 @@ def read_bytes(file: str, start: int = 0, size: int | None = None) -> bytes:
         if not is_address(file):
             refuse_special(file)
             with open(file, "rb") as stream:  # noqa: PTH123 - it is called for every image
-                return os.pread(stream.fileno(), size, start) if size is not None else stream.read()
+                if size is None:
+                    return stream.read()
+                left = os.fstat(stream.fileno()).st_size - start
+                return os.pread(stream.fileno(), max(0, min(size, left)), start)
         content = _fetch(file, {} if size is None else {"start": start, "end": start + size})
         # A server that knows no ranges sends all of it.
         return content if size is None or len(content) <= size else content[start : start + size]

@@ -104,7 +104,7 @@ class StoredImages:
         return file if self.offsets[row] == WHOLE else f"{file}/{self.names[row]}"
 
     def content(self, row: int, digest: int | None = None) -> bytes:
-        """The bytes of an image; ``digest`` is that of those which a cache may give."""
+        """The bytes of an image; ``digest`` is that of those which a cache may give, else none may."""
         file, offset, size = self.file(row), int(self.offsets[row]), int(self.sizes[row])
         if not is_address(file):
             return self._read(row, file, offset, size)

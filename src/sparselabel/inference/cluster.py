@@ -16,9 +16,10 @@ import json
 import logging
 import os
 import shutil
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, NotRequired, TypedDict
@@ -76,6 +77,7 @@ class JobFile(TypedDict):
     """_job.json."""
 
     about: dict[str, Any]
+    id: NotRequired[str]  # drawn for each job: workers of another one may still live
     parts: NotRequired[Count]
     finished: NotRequired[Done]
 
@@ -105,6 +107,13 @@ class Task:
     batch: int = BATCH
     column: str | None = None
     cores: int = 1
+    job: str = ""
+
+    def refuse_replaced(self) -> None:
+        """Raise if another job has the folder: the command of this one was killed, and a worker lives."""
+        out = self.shards.folder
+        if read_json(out / JOB, JobFile).get("id", "") != self.job:
+            raise RunError(f"{out} is of another job by now", *OTHER_OUT, what=out)
 
     def part_file(self, number: int) -> Path:
         """Where the images of a part are told."""
@@ -155,13 +164,14 @@ class PartWorker:
         done = Done(images=0, labels=0, broken=0, engine=TORCH, errors=[])
         images = task.part(number).images(task.column)
         predictions = self.predictor(images, batch=task.batch, workers=0)
-        task.shards.write(number, _counting(predictions, done))
+        task.shards.write(number, _counting(predictions, done, task))
         done["engine"] = self.predictor.engine
         write_json(file, done)
         return done
 
 
-def _counting(predictions: Iterator[Prediction], done: Done) -> Iterator[Prediction]:
+def _counting(predictions: Iterator[Prediction], done: Done, task: Task) -> Iterator[Prediction]:
+    """Count them; after the last one, the part may still be written."""
     for prediction in predictions:
         done["images"] += 1
         done["labels"] += len(prediction.labels)
@@ -170,6 +180,7 @@ def _counting(predictions: Iterator[Prediction], done: Done) -> Iterator[Predict
             if len(done["errors"]) < NAMED:
                 done["errors"].append(prediction.error)
         yield prediction
+    task.refuse_replaced()
 
 
 def predict_on_cluster(
@@ -282,7 +293,9 @@ def predict_parts(
                 (out / JOB).unlink(missing_ok=True)
             raise
         if job is None:
-            _replace(out, {"about": about, "parts": count})
+            job = JobFile(about=about, id=uuid.uuid4().hex, parts=count)
+            _replace(out, job)
+        task = replace(task, job=job.get("id", ""))
         total = _all_done(ray, task, count, places, gpu)
         if not total["images"]:  # shards may have none
             raise _no_images(words)
@@ -362,7 +375,7 @@ def _plan(task: Task, words: Sequence[str], part_images: int, job: JobFile | Non
         file = task.part_file(count - 1)
         if job is None:
             write_text(out / PLANNED / file.name, text)
-        elif not file.is_file() or file.read_text(encoding="utf-8") != text:
+        elif not file.is_file() or file.read_bytes() != text.encode():
             raise _other_images(out, count)
     if job is not None and job.get("parts") != count:
         raise _other_images(out, count)

@@ -24,11 +24,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from sparselabel.checksums import file_checksum
 from sparselabel.config import AUTO
-from sparselabel.errors import ConfigError, ModelWarning, is_out_of_memory, param
+from sparselabel.errors import ConfigError, ModelWarning, SparselabelError, is_out_of_memory, param
+from sparselabel.file_formats import read_json
+from sparselabel.files import write_json
 from sparselabel.models.backbone import Backbone, OwnNetwork, weights_digest
 from sparselabel.models.pretrained_classifier import PublishedClassifier
 from sparselabel.models.query2label import QueryHead
+from sparselabel.schema import Count
 
 TORCH = "torch"
 PACKAGES = {"openvino": ("openvino",), "onnxruntime": ("onnxruntime", "onnx", "onnxscript")}
@@ -157,7 +161,7 @@ def _loaded(module: nn.Module, engine: str, example: Tensor) -> Inference:
     folder = cache_folder() / _key(module, engine, example)
     # What a module of somebody else computes is not known by its weights.
     own = any(isinstance(one, OwnNetwork) for one in module.modules())
-    if not own and (folder / file).is_file():
+    if not own and _is_whole(folder, file):
         try:
             loaded = load(folder / file)
             os.utime(folder)
@@ -213,9 +217,25 @@ def _keep(made: Path, folder: Path) -> None:
     partial = Path(tempfile.mkdtemp(suffix=".partial", dir=folder.parent))
     try:
         shutil.copytree(made, partial, dirs_exist_ok=True)
+        write_json(partial / SUMS, {one.name: file_checksum(one) for one in made.iterdir()})
         partial.rename(folder)
     except OSError:  # the disk is full, or another process was first
         shutil.rmtree(partial, ignore_errors=True)
+
+
+SUMS = "checksums.json"
+
+
+def _is_whole(folder: Path, file: str) -> bool:
+    """Whether a converted network is in the cache, and as it was put there."""
+    try:
+        sums = read_json(folder / SUMS, dict[str, Count])
+        if file in sums and all(file_checksum(folder / name) == known for name, known in sums.items()):
+            return True
+    except (OSError, SparselabelError):
+        pass
+    shutil.rmtree(folder, ignore_errors=True)
+    return False
 
 
 def _size(folder: Path) -> int:

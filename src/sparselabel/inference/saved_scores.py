@@ -4,9 +4,11 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 
+from sparselabel.checksums import file_checksum, require_checksum
 from sparselabel.data.dataset import PreparedSplit, evaluation_labels
 from sparselabel.data.labels import POSITIVE, Labels, LabelTable
 from sparselabel.errors import ResourceError, RunError, command, param
@@ -16,8 +18,16 @@ from sparselabel.metrics import score_file
 from sparselabel.metrics.score_file import ScoreFile, ScoreMatrix, Scores, in_memory
 from sparselabel.resources import format_bytes
 from sparselabel.run import Run
+from sparselabel.schema import Count
 
 IDS_AT_ONCE = 1 << 16
+
+
+class LargeScores(TypedDict):
+    """What is beside scores that are too many for memory."""
+
+    images: str
+    checksum: Count
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +86,8 @@ def keep_scores(run: Run, split: PreparedSplit, scores: ScoreMatrix) -> ScoreMat
     file = run.large_scores_file(split.name)
     file.with_suffix(".json").unlink(missing_ok=True)  # so that it is never said of other scores
     scores.path.replace(file)
-    write_json(file.with_suffix(".json"), {"images": _digest(split)})
+    about = {"images": _digest(split), "checksum": file_checksum(file)}
+    write_json(file.with_suffix(".json"), about)
     return ScoreFile(file, scores.shape)
 
 
@@ -94,9 +105,10 @@ def saved_scores(run: Run, split: str) -> SplitScores:
     file, large = run.scores_file(split), run.large_scores_file(split)
     evaluate = command("evaluate", run.path, split=split)
     if large.is_file():
-        about = read_json(large.with_suffix(".json"), dict, f"{evaluate} writes it again", error=RunError)
-        if about.get("images") != _digest(prepared_split):
+        about = read_json(large.with_suffix(".json"), LargeScores, f"{evaluate} writes it again")
+        if about["images"] != _digest(prepared_split):
             raise RunError(f"{large} has the scores of other images", f"{evaluate} writes it again")
+        require_checksum(large, about["checksum"], f"{evaluate} writes it again")
         return SplitScores(run, prepared_split, ScoreFile(large, prepared_split.truth.matrix.shape))
     if not file.is_file():
         raise RunError(f"there is no {file}", f"{evaluate} writes it", what=file)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.errors import DataError, ResourceError, RunError, param
+from sparselabel.file_formats import read_array
 from sparselabel.resources import Refusal, mapped_array
 
 Scores = npt.NDArray[np.floating[Any]]
@@ -42,11 +43,10 @@ class ScoreFile:
         if refusal is not None:
             mapped_array(path, np.float32, tiled, refusal)
         else:
-            scores = np.load(path, mmap_mode="r", allow_pickle=False)
-            if scores.shape != tiled or scores.dtype != np.float32:
-                raise RunError(
-                    f"{path} has scores of other images or classes", "evaluate the run again", what=path
-                )
+            layout = f"f {rows} {classes} {TILE} {TILE}"
+            again = "evaluate the run again"
+            if read_array(path, layout, again, error=RunError, mapped=True).dtype != np.float32:
+                raise RunError(f"{path} has scores of another precision", again, what=path)
         self._start = path.stat().st_size - rows * classes * TILE * TILE * 4
         self._rows = 0
         self._waiting = np.zeros((TILE, classes * TILE), np.float32)

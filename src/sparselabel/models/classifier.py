@@ -59,10 +59,12 @@ class LinearHead(Head):
     Classification), which uses 5.
 
     The layer sees features less ``center``, divided by ``scale``: 0 and 1, until ``standardize`` is called.
+    From then on ``unit_norm`` is set too: an image's pooled features have norm 1 before.
     """
 
     center: Tensor
     scale: Tensor
+    unit_norm: Tensor
 
     def __init__(self, width: int, classes: int, boost: float | None = None) -> None:
         super().__init__()
@@ -70,15 +72,18 @@ class LinearHead(Head):
         self.boost = boost
         self.register_buffer("center", torch.zeros(width))
         self.register_buffer("scale", torch.ones(width))
+        self.register_buffer("unit_norm", torch.tensor(False))
 
     @torch.no_grad()
     def standardize(self, features: Tensor, positive_share: Tensor) -> None:
         """Begin with the share of positives of every class (L,), and see features as varied as these (N, D).
 
+        The norm of an image's features says little about what it shows.
         Random weights would be noise that features of little variance never unlearn. A step of Adam moves
         a logit by up to the sum of the features times the rate: divided by D, a rate means the same for any.
         """
-        deviation, mean = standard_deviation_and_mean(features)
+        self.unit_norm.fill_(True)
+        deviation, mean = standard_deviation_and_mean(F.normalize(features))
         self.center.copy_(mean)
         self.scale.copy_(deviation * (features.shape[1] / LOGIT_STEP))
         self.linear.weight.zero_()
@@ -86,7 +91,13 @@ class LinearHead(Head):
 
     def standardized(self, features: Tensor) -> Tensor:
         """(N, D) Pooled features as the layer sees them."""
-        return (features - self.center) / self.scale
+        return (self._normalized(features, features) - self.center) / self.scale
+
+    def _normalized(self, features: Tensor, pooled: Tensor) -> Tensor:
+        """Features of images or cells, divided by the norm of the image's pooled ones."""
+        norm = torch.linalg.vector_norm(pooled, dim=1).clamp(min=SMALLEST_DEVIATION)
+        norm = torch.where(self.unit_norm, norm, 1.0)
+        return features / norm.view(-1, *(1,) * (features.ndim - 1))
 
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
         """Logits of cell features (B, D, h, w), or of pooled features (B, D), which have no maps."""
@@ -96,14 +107,14 @@ class LinearHead(Head):
                 f"give it the features of cells (no {param('frozen')})",
                 f"leave {param('boost')} out",
             )
+        pooled = features.mean(dim=(2, 3)) if features.ndim == 4 else features
         if maps or self.boost is not None:
             weight = self.linear.weight / self.scale
             bias = self.linear.bias - weight @ self.center
-            cells = F.conv2d(features, weight[:, :, None, None], bias)
+            cells = F.conv2d(self._normalized(features, pooled), weight[:, :, None, None], bias)
             if self.boost is not None:
                 cells = boosted(cells, self.boost)
             return Output(cells.mean(dim=(2, 3)), cells if maps else None, features)
-        pooled = features.mean(dim=(2, 3)) if features.ndim == 4 else features
         return Output(self.linear(self.standardized(pooled)), None, features)
 
 

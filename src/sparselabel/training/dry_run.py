@@ -108,7 +108,7 @@ class RunCost:
     ``prior_time`` and ``prior_disk`` what the run takes that finds the prior: both come before training.
     ``gpu_there``, ``ram_there`` and ``disk_there`` are what the machine has (the GPU in all, others free);
     when free RAM was looked at, the process already had ``ram_taken``. ``ram_at_end`` is what scores,
-    calibration and measures take beside what training holds.
+    calibration and measures take beside what training holds; ``scores`` are bytes of those that are kept.
     """
 
     phases: tuple[PhaseCost, ...]
@@ -126,6 +126,7 @@ class RunCost:
     prior_disk: int = 0
     ram_taken: int = 0
     ram_at_end: int = 0
+    scores: int = 0
 
     @property
     def seconds(self) -> float:
@@ -153,7 +154,8 @@ class RunCost:
     def disk(self) -> int:
         """Bytes in the run's folder at the most."""
         largest = max(phase.checkpoint for phase in self.phases)
-        return max(CHECKPOINTS * largest + self.model, self.prior_disk) + self.files
+        most = min(CHECKPOINTS, sum(phase.epochs for phase in self.phases))
+        return max(most * largest + self.model + self.scores, self.prior_disk) + self.files
 
 
 @dataclass
@@ -279,6 +281,7 @@ def dry_run(
             prior_disk=0 if prior is None else prior.disk,
             ram_taken=taken,
             ram_at_end=_ram_at_end(trainer),
+            scores=BYTES_OF_SCORE * len(data.classes) * (_size(trainer, "val") + _size(trainer, "test")),
         )
 
 

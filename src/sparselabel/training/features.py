@@ -130,6 +130,10 @@ def _partial(file: Path, process: str) -> Path:
 
 
 def _finish(partial: Path, file: Path, split: PreparedSplit) -> None:
+    if file.exists():  # another run was first; of another machine its last bits may differ, and so its sums
+        partial.unlink()
+        sums_file(partial).unlink()
+        return
     with atomic_write(_digests_file(file)) as digests, digests.open("wb") as stream:
         np.save(stream, np.asarray(split.digests), allow_pickle=False)
     sums_file(partial).rename(sums_file(file))

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from sparselabel.checksums import require_own_checksum
 from sparselabel.data.dataset import Dataset
-from sparselabel.file_formats import read_array
-from sparselabel.files import atomic_write
+from sparselabel.file_formats import read_array, write_array
 from sparselabel.losses.base import ComposedLoss
 from sparselabel.losses.score_prior import ScorePrior
 from sparselabel.models.zero_shot import PROMPT, zero_shot_scores
@@ -45,8 +45,7 @@ def scores_of_run(loaders: "PhaseLoaders", run: Run, goes_on: bool) -> Scores | 
 def keep_given_scores(run: Run, scores: Scores | None) -> None:
     """Put a copy into the run, if there are some."""
     if scores is not None and not run.given_scores_file.exists():
-        with atomic_write(run.given_scores_file) as partial, partial.open("wb") as stream:
-            np.save(stream, scores, allow_pickle=False)
+        write_array(run.given_scores_file, scores)
 
 
 def say_of_scores(method: ComposedLoss, log: Log) -> None:
@@ -70,13 +69,14 @@ def _of_text(loaders: "PhaseLoaders", name: str) -> Scores:
                 name, data.train, data.classes, fabric.device, loaders.machine.workers, bar.advance
             )
         file.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(file) as partial, partial.open("wb") as stream:
-            np.save(stream, scores, allow_pickle=False)
+        write_array(file, scores)
     fabric.barrier()
     return _mapped(file, data)
 
 
 def _mapped(file: Path, data: Dataset) -> Scores:
     layout = f"f {len(data.train)} {len(data.classes)}"
-    scores: Scores = read_array(file, layout, "remove it, and begin the run anew", mapped=True)
+    again = "remove it, and begin the run anew"
+    scores: Scores = read_array(file, layout, again, mapped=True)
+    require_own_checksum(file, again)
     return scores

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.config import AUTO, TEXT, Setting, TrainConfig
+from sparselabel.config import AUTO, TEXT, HeadPhase, Setting, TrainConfig
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError, DataError, DataWarning, command, param
@@ -27,12 +27,14 @@ from sparselabel.models.weights import require_weights_file
 from sparselabel.models.zero_shot import require_text_model
 from sparselabel.training.class_prior import read_prior
 
-DEFAULT, DEFAULT_STANDARDIZED, DEFAULT_WITH_MAPS = "pu", "gr", "pu+scl"
+DEFAULT, DEFAULT_SOLVED, DEFAULT_STANDARDIZED, DEFAULT_WITH_MAPS = "pu", "soft", "gr", "pu+scl"
 """The methods that ``auto`` takes (docs/results.md). On standardized features: the best on
-average over the kinds of labels that we measured, and not below an; where everything is trained: the best
-with one positive label."""
+average over the kinds of labels that we measured, and the best of those that go by steps; where everything
+is trained: the best with one positive label."""
 LIKELIHOOD: dict[str, Setting] = {"unknown_weight": 1.0, "entropy_weight": 0.0, "margin": 0.3}
 """Settings of pu on standardized features if K is given; its defaults were found on raw features."""
+MOST_SOLVED = 500_000
+"""Training images whose features a head is solved on by itself: it holds three copies of them."""
 BOOSTED = "boostlu"  # the preset of a boosted head, whatever the data set
 
 
@@ -51,13 +53,15 @@ class Resolved:
 def resolve(data: Dataset, config: TrainConfig) -> Resolved:
     """Decide what the data decides, and refuse what cannot work, before anything slow begins."""
     asked = config
-    config = with_chosen_method(config)
+    config = with_chosen_method(config, len(data.train))
     config = replace(config, settings=registry.typed_settings(config.method, config.settings))
     config = with_boosted_preset(with_expected_positives(config, data))
     refuse_prior(config, data)
     refuse_scores(config)
     needs = needs_of(config)
     refuse_early(config, data, needs)
+    if needs.solves:
+        config = replace(config, head=replace(config.head, epochs=1))
     return Resolved(config, needs, tuple(chosen(asked, config)))
 
 
@@ -135,14 +139,17 @@ def method_of(
     return registry.make_method(config.method, **settings)
 
 
-def with_chosen_method(config: TrainConfig) -> TrainConfig:
+def with_chosen_method(config: TrainConfig, images: int = 0) -> TrainConfig:
     """The configuration with the method that auto stands for: with heat maps where they can be had and help.
 
     They need crops that change, so that everything is trained on images, and logits of cells.
     """
     if config.method != AUTO:
         return config
-    if config.settings.keys() <= settings_of(DEFAULT_STANDARDIZED).keys():
+    default_steps = config.head == HeadPhase() and not config.settings
+    if default_steps and images <= MOST_SOLVED:
+        standardized = replace(config, method=DEFAULT_SOLVED)
+    elif config.settings.keys() <= settings_of(DEFAULT_STANDARDIZED).keys():
         standardized = replace(config, method=DEFAULT_STANDARDIZED)
     else:
         standardized = replace(config, method=DEFAULT, settings=LIKELIHOOD | config.settings)
@@ -205,6 +212,8 @@ def refuse_early(config: TrainConfig, data: Dataset, needs: Needs) -> None:
         require_weights_file(Path(config.weights))
     if needs.spatial_labels and not len(data.train.seen):
         raise _no_spatial_labels(name, data)
+    if needs.solves and not standardizes(config):
+        raise _not_solved(config)
     _refuse_frozen(config, needs)
     _refuse_classifier(config, needs)
     for phase_name, phase in config.phases.items():
@@ -217,6 +226,18 @@ def refuse_early(config: TrainConfig, data: Dataset, needs: Needs) -> None:
             )
     if not data.train.observed.has(POSITIVE):
         raise DataError(f"{data.folder} has no positive label in training: there is nothing to learn from")
+
+
+def _not_solved(config: TrainConfig) -> ConfigError:
+    """The refusal of a method that computes a linear head from stored features, where there is none."""
+    return ConfigError(
+        f"{config.method} computes a linear head from stored pooled features, and here is none",
+        f"train the head alone ({param('frozen', True)}, {param('finetune.epochs', 0)}, "
+        f"{param('classifier', 'linear')}, without {param('boost')} and {param('head.raw_features')})",
+        f"take a method that goes by steps ({param('method', DEFAULT)})",
+        what="method",
+        value=config.method,
+    )
 
 
 def _no_spatial_labels(name: str, data: Dataset) -> ConfigError:

@@ -65,7 +65,8 @@ def stack_key(data: Dataset, config: TrainConfig, out: Path, machine: Machine) -
     resolved = resolve(data, config)
     config, needs = resolved.config, resolved.needs
     if (
-        (needs.maps or needs.features or needs.spatial_labels or needs.scan or needs.views > 1)
+        (needs.maps or needs.features or needs.spatial_labels or needs.scan or needs.solves)
+        or needs.views > 1
         or "prior" in config.settings
         or not method_of(config).side_by_side
     ):

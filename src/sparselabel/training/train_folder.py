@@ -145,7 +145,7 @@ def _digest(labels: Path | None) -> str:
 def _refuse_other_labels(labels: Path | None, folder: Path) -> None:
     """A run goes on with the labels it was begun with."""
     file = folder / LABELS
-    if labels and labels.is_file() and file.is_file() and file.read_text() != _digest(labels):
+    if labels and labels.is_file() and file.is_file() and file.read_bytes() != _digest(labels).encode():
         raise RunError(
             f"{labels} has changed since the run was begun",
             f"begin it anew ({param('force', True)})",

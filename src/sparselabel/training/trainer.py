@@ -32,6 +32,7 @@ from sparselabel.losses.base import (
     Step,
     observed_rows,
 )
+from sparselabel.losses.soft_labels import solve_head
 from sparselabel.models.classifier import LinearHead, Output
 from sparselabel.progress import Bar
 from sparselabel.run import Run
@@ -149,6 +150,9 @@ class Trainer:
         torch.manual_seed(self.epoch_seed(epoch))
         progress = self.progress(stage, epoch)
         self.method.begin_epoch(progress)
+        if self.needs.solves:
+            bar.advance(stage.steps_per_epoch)
+            return self.solve(progress)
         if self.needs.scan:
             self.method.scan(lambda rows: self.scan(stage, progress, rows))
         stage.fabric_module.train()
@@ -166,6 +170,25 @@ class Trainer:
         means = {name: float(value) / stage.steps_per_epoch for name, value in sums.items()}
         self.refuse_diverged(stage, epoch, means)
         return means, histogram.take() if self.truth_known else None
+
+    @torch.no_grad()
+    def solve(self, progress: Progress) -> tuple[dict[str, float], list[int] | None]:
+        """In place of an epoch: compute the head from the stored features of all training images."""
+        head, features = self.network.head, self.loaders.features("train")
+        if not isinstance(head, LinearHead):
+            raise TypeError("only a linear head can be solved")
+        features = self.on_device(features.to(head.linear.weight.dtype))
+        solved = solve_head(head.standardized(features).cpu(), self.observed)
+        head.linear.weight.copy_(solved.weight)
+        head.linear.bias.copy_(solved.bias)
+        rows = torch.from_numpy(rows_of(len(features), self.fabric.global_rank, self.fabric.world_size))
+        batch = Batch(rows, (features[rows],), ())
+        step = self.make_step(batch, (head(batch.inputs[0]),), progress)
+        histogram = ScoreHistogram(self.unobserved_positives)
+        if self.truth_known:
+            histogram.add(step.outputs[0].logits, rows)
+        losses = {name: float(loss) for name, loss in self.method(step).items()}
+        return losses, histogram.take() if self.truth_known else None
 
     def refuse_diverged(self, stage: Stage, epoch: int, means: dict[str, float]) -> None:
         """Raise if a mean loss of the epoch is not finite."""

@@ -52,7 +52,8 @@ def leading_numbers(file: Path, columns: int) -> tuple[Numbers, Numbers]:
     lines = np.asarray([line for line, one in enumerate(text.split(b"\n"), 1) if one.strip()], np.int64)
     if not len(lines):
         return lines, np.empty((0, columns), np.int64)
-    return lines, np.loadtxt(io.BytesIO(text), np.int64, comments=None, usecols=range(columns), ndmin=2)
+    with reading(file):  # as of a line break of old Macs inside a line
+        return lines, np.loadtxt(io.BytesIO(text), np.int64, comments=None, usecols=range(columns), ndmin=2)
 
 
 ATTRIBUTES = Path("attributes", "image_attribute_labels.txt")

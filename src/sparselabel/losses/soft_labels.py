@@ -1,0 +1,207 @@
+"""Soft labels, and a linear head in closed form: the default on stored features (ours).
+
+    features, labels ──▶ ridge regression ──▶ scores of images by models without them
+                                                    │ how likely is an unknown label present?
+    features, soft labels ◀─────────────────────────┘
+        └──▶ ridge regression ──▶ the head
+
+Least squares bends less to wrong negatives than cross-entropy, and has its leave-one-out scores for free.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
+from sparselabel.losses.base import ComposedLoss, Needs, Observed, TargetLoss, cross_entropy, rows_at_once
+from sparselabel.losses.registry import register
+from sparselabel.losses.target_rules import AssumedNegative
+from sparselabel.models.classifier import SMALLEST_DEVIATION
+
+PENALTIES = tuple(2.0**power for power in range(-1, 6))
+"""In units of an image's mean squared feature norm."""
+LIGHTER = 0.5
+"""The second regression's penalty, as a part of the first's: its labels are less noisy."""
+ANCHORS, FEWEST_ANCHORS = 0.4, 5
+"""A class's ranking is read down to this share of its annotated images, and to so many at least."""
+BELIEVED = 0.7
+"""The part of the hidden positives told by anchors that is counted on: features that do not tell classes
+apart make it too many, and too many cost more than too few."""
+MOST_PRESENT = 0.9  # of a class's unknown labels
+LABELS_AT_ONCE = 2**25
+FITTED_ON = 2**20  # labels that the chance of an unknown one is fitted on
+ITERATIONS = 50
+FLATTEST, STEEPEST, FARTHEST = 0.1, 20.0, 6.0  # slope of a score's log odds; standard deviations
+TINY = 1e-9
+
+
+SOLVED = "its head is computed and not trained"
+
+
+class SolvedOnFeatures(TargetLoss):
+    """The loss of ``an``, of a head that is not trained with it: ``solve_head`` computes it from features."""
+
+    needs = Needs(solves=True)
+
+
+@register("soft", needs=Needs(solves=True), keeps_entry_loss=SOLVED, keeps_past=SOLVED)
+def soft() -> ComposedLoss:
+    """Soft labels: unknown is positive as far as models that did not see the image say so (ours).
+
+    A linear head in closed form, on stored features, with no epochs and nothing to choose. Ridge regression
+    on observed labels, unknown ones as 0, scores every image by the model without it; its penalty is that
+    with the least error there. Where a class ranks highest, the share of its images that are annotated is the
+    chance c that a positive is observed (of the positives that follow, 70 % of the hidden ones are counted
+    on). At a score z the log odds of a class are a + b·z: a and b follow from c and the observed labels, and
+    with them how likely an unknown label is present, (1−c)·p / (1−c·p). A second ridge regression, of half
+    the penalty, learns these soft labels. Logits are a + b·z of its scores. In a training loop of your own,
+    which goes by steps, it is ``an``.
+    """
+    return ComposedLoss(SolvedOnFeatures(AssumedNegative(), cross_entropy))
+
+
+class LinearWeights(NamedTuple):
+    """Logits are features · weight (L, D) + bias (L,)."""
+
+    weight: Tensor
+    bias: Tensor
+
+
+@torch.no_grad()
+def solve_head(features: Tensor, observed: Observed) -> LinearWeights:
+    """The head of ``soft``, from features (N, D) that all vary about alike and labels (N, L)."""
+    ridge = Ridge(features)
+    classes = observed.shape[1]
+    block = max(1, LABELS_AT_ONCE // len(features))  # classes: their regressions are independent
+    weight, bias = features.new_zeros(classes, features.shape[1]), features.new_zeros(classes)
+    for start in range(0, classes, block):
+        some = slice(start, start + block)
+        labels = torch.cat(list(_columns(observed, some)))
+        positive = (labels == POSITIVE).to(features.dtype)
+        penalty = min(PENALTIES, key=lambda one: _error(ridge.fit(positive, one).scores, positive))
+        scores = ridge.fit(positive, penalty).scores
+        expected = _expected(scores, labels)
+        soft_labels = _odds(scores, labels, expected).soft_labels(scores, labels)
+        fit = ridge.fit(soft_labels, LIGHTER * penalty)
+        odds = _odds(fit.scores, labels, expected)
+        slope = odds.slope / odds.deviation
+        weight[some] = slope[:, None] * (ridge.vectors @ fit.coefficients).T
+        bias[some] = odds.offset + slope * (fit.mean - odds.mean) - weight[some] @ ridge.center
+    return LinearWeights(weight, bias)
+
+
+def _error(scores: Tensor, targets: Tensor) -> float:
+    """The mean squared error of scores without each image (PRESS), as a part of the classes' variance."""
+    variance = targets.var(0, correction=0)
+    varies = variance > TINY
+    error = (scores - targets).square().mean(0)
+    return float((error[varies] / variance[varies]).mean()) if bool(varies.any()) else 0.0
+
+
+class Fit(NamedTuple):
+    """A regression: its coefficients (D, L), its targets' mean (L,), and scores (N, L) without each image."""
+
+    coefficients: Tensor
+    mean: Tensor
+    scores: Tensor
+
+
+class Ridge:
+    """Regressions on the same features (N, D), of which the products are decomposed once."""
+
+    def __init__(self, features: Tensor) -> None:
+        self.center = features.mean(0)
+        centered = features - self.center
+        values, vectors = torch.linalg.eigh((centered.T @ centered).double())
+        self.values, self.vectors = values.clamp(min=0).to(features), vectors.to(features)
+        self.rotated = centered @ self.vectors
+        self.unit = float(self.values.sum()) / len(features)
+
+    def fit(self, targets: Tensor, penalty: float) -> Fit:
+        """Least squares on targets (N, L), and what each would be said to be by a model without it."""
+        mean, count = targets.mean(0), len(targets)
+        shrunk = 1 / (self.values + max(penalty * self.unit, TINY))
+        coefficients = shrunk[:, None] * (self.rotated.T @ (targets - mean))
+        leverage = (self.rotated.square() @ shrunk + 1 / count).clamp(max=1 - 1e-4)[:, None]
+        scores = torch.addmm(mean, self.rotated, coefficients).sub_(leverage * targets).div_(1 - leverage)
+        return Fit(coefficients, mean, scores)
+
+
+class Odds(NamedTuple):
+    """The log odds of a class at a score: offset (L,) + slope · (score − mean) / deviation."""
+
+    mean: Tensor
+    deviation: Tensor
+    offset: Tensor
+    slope: Tensor
+    observed_share: Tensor
+
+    def present(self, scores: Tensor) -> Tensor:
+        """(N, L) How likely the class is there, whatever was observed."""
+        z = ((scores - self.mean) / self.deviation).clamp(-FARTHEST, FARTHEST)
+        return torch.sigmoid(self.offset + self.slope * z)
+
+    def soft_labels(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """(N, L) How likely it is there, given what was observed."""
+        share = self.observed_share
+        present = self.present(scores)
+        unknown = (1 - share) * present / (1 - share * present)
+        return torch.where(labels == UNKNOWN, unknown, (labels == POSITIVE).to(scores))
+
+
+def _expected(scores: Tensor, labels: Tensor) -> Tensor:
+    """(L,) How many images have each class, by the share of its highest scores that is annotated.
+
+    One share for all classes: few have enough labels for a share of their own. Images that are known not to
+    have the class are no evidence.
+    """
+    counts = (labels == POSITIVE).sum(0)
+    unknown = (labels == UNKNOWN).sum(0)
+    wanted = torch.maximum((ANCHORS * counts).ceil(), counts.clamp(max=FEWEST_ANCHORS)).clamp(min=1)
+    order = scores.masked_fill(labels == NEGATIVE, -math.inf).argsort(0, descending=True)
+    found = (labels == POSITIVE).gather(0, order).cumsum(0)
+    depth = (found < wanted).sum(0) + 1
+    share = float((counts * wanted / depth).sum() / counts.sum().clamp(min=1))
+    hidden = BELIEVED * counts * (1 / max(share, TINY) - 1)
+    return counts + torch.minimum(hidden, MOST_PRESENT * unknown)
+
+
+def _odds(scores: Tensor, labels: Tensor, expected: Tensor) -> Odds:
+    """The log odds by which the annotations are likeliest, with as many positives as are expected.
+
+    Newton's method on the labels expected of the unknown ones (expectation-maximization); one slope for all
+    classes.
+    """
+    count = len(scores)
+    step = -(-scores.numel() // FITTED_ON)  # rows
+    some, known = scores[::step], labels[::step]
+    expected = expected * len(some) / count
+    counts = (known == POSITIVE).sum(0)
+    deviation, mean = torch.std_mean(some, dim=0, correction=0)
+    deviation = deviation.clamp(min=SMALLEST_DEVIATION)
+    share = (counts / expected.clamp(min=1)).clamp(max=1)
+    offset = torch.logit(((expected + 0.5) / (len(some) + 1)).clamp(max=0.99))
+    odds = Odds(mean, deviation, offset, torch.ones_like(offset[0]), share)
+    z = ((some - mean) / deviation).clamp(-FARTHEST, FARTHEST)
+    for _ in range(ITERATIONS):
+        present = odds.present(some)
+        residual = odds.soft_labels(some, known) - present
+        curve = present * (1 - present) + TINY
+        centered = z - (curve * z).sum(0) / curve.sum(0)
+        step_of_slope = (residual * centered).sum() / (curve * centered.square()).sum()
+        slope = (odds.slope + step_of_slope.clamp(-1, 1)).clamp(FLATTEST, STEEPEST)
+        odds = odds._replace(slope=slope)
+        present = odds.present(some)
+        step_of_offset = (expected - present.sum(0)) / ((present * (1 - present)).sum(0) + TINY)
+        odds = odds._replace(offset=(odds.offset + step_of_offset.clamp(-2, 2)).clamp(-30, 30))
+    return odds
+
+
+def _columns(observed: Observed, some: slice) -> Iterator[Tensor]:
+    """The labels of some classes, a few rows at a time."""
+    size = rows_at_once(observed.shape[1])
+    for start in range(0, len(observed), size):
+        yield observed[start : start + size][:, some]

@@ -1,0 +1,106 @@
+"""Soft labels and the head in closed form."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from sparselabel.losses.base import LabelRows
+from sparselabel.losses.soft_labels import Ridge, solve_head
+from sparselabel.metrics.average_precision import average_precision
+
+
+def made_up(count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Features (N, 24), and labels (N, 6) that they tell up to noise: 2.3 in an image."""
+    random = torch.Generator().manual_seed(seed)
+    weight = torch.randn(24, 6, generator=torch.Generator().manual_seed(5))
+    features = torch.randn(count, 24, generator=random)
+    logits = features @ weight / 2 - 1
+    return features, (torch.rand(count, 6, generator=random) < torch.sigmoid(2 * logits)).to(torch.int8)
+
+
+def one_label(truth: Tensor) -> Tensor:
+    """One positive of each image that has some; all else is unknown."""
+    noise = torch.rand(truth.shape, generator=torch.Generator().manual_seed(7))
+    chosen = (noise * truth).argmax(1)
+    observed = torch.full_like(truth, -1)
+    some = truth.any(1)
+    observed[some, chosen[some]] = 1
+    return observed
+
+
+FEATURES, TRUTH = made_up(1500)
+OBSERVED = one_label(TRUTH)
+
+
+def test_scores_without_an_image_are_those_of_a_model_that_never_saw_it() -> None:
+    features, targets = FEATURES[:60].double(), TRUTH[:60].double()
+    fit = Ridge(features).fit(targets, 2.0)
+    unit = (features - features.mean(0)).square().sum() / 60
+    for left_out in (0, 37):
+        # The center is that of all features, as leaving one out moves it by a sixtieth.
+        rest = torch.arange(60) != left_out
+        x = torch.cat([features - features.mean(0), torch.ones(60, 1, dtype=torch.float64)], dim=1)
+        penalty = 2.0 * unit * torch.eye(25, dtype=torch.float64)
+        penalty[-1, -1] = 0
+        solved = torch.linalg.solve(x[rest].T @ x[rest] + penalty, x[rest].T @ targets[rest])
+        torch.testing.assert_close(fit.scores[left_out], x[left_out] @ solved, atol=1e-6, rtol=1e-6)
+
+
+def test_one_label_in_each_image_is_enough_to_rank_and_to_count() -> None:
+    solved = solve_head(FEATURES, OBSERVED)
+    test_features, test_truth = made_up(2000, seed=1)
+    logits = test_features @ solved.weight.T + solved.bias
+    negative = Ridge(FEATURES)
+    assumed = negative.vectors @ negative.fit((OBSERVED == 1).float(), 1.0).coefficients
+    best = solve_head(FEATURES, TRUTH)
+    of_soft, of_an, of_all = (
+        average_precision(one.numpy(), test_truth.numpy()).mean()
+        for one in (logits, test_features @ assumed, test_features @ best.weight.T + best.bias)
+    )
+    assert of_an < of_soft < of_all
+    assert of_soft == pytest.approx(0.88, abs=0.01)
+    counted = float(torch.sigmoid(logits).sum(1).mean())
+    assert counted == pytest.approx(float(test_truth.sum(1).float().mean()), rel=0.3)
+
+
+def test_complete_labels_are_learned_as_they_are() -> None:
+    solved = solve_head(FEATURES, TRUTH)
+    scores = torch.sigmoid(FEATURES @ solved.weight.T + solved.bias)
+    torch.testing.assert_close(scores.mean(0), TRUTH.float().mean(0), atol=0.01, rtol=0)
+
+
+def test_observed_negatives_are_no_evidence_of_hidden_positives() -> None:
+    negatives = torch.where(TRUTH == 0, 0, OBSERVED).to(torch.int8)
+    solved, plain = solve_head(FEATURES, negatives), solve_head(FEATURES, OBSERVED)
+    right, other = (
+        float((torch.sigmoid(FEATURES @ one.weight.T + one.bias) - TRUTH).square().mean())
+        for one in (solved, plain)
+    )
+    assert right < other
+
+
+def test_what_is_never_observed_or_constant_is_no_number_that_is_not_finite() -> None:
+    features, observed = FEATURES[:40].clone(), OBSERVED[:40].clone()
+    features[:, 3] = 7.0
+    observed[:, 2] = -1
+    observed[:, 4] = 1
+    solved = solve_head(features, observed)
+    assert bool(solved.weight.isfinite().all() and solved.bias.isfinite().all())
+    scores = torch.sigmoid(features @ solved.weight.T + solved.bias)
+    assert float(scores[:, 2].max()) < 0.1
+    assert float(scores[:, 4].min()) > 0.9
+
+
+def test_classes_in_blocks_and_labels_in_rows_change_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sparselabel.data.labels import SparseLabels
+
+    whole = solve_head(FEATURES, OBSERVED)
+    images, classes = np.nonzero(OBSERVED.numpy() >= 0)
+    known = OBSERVED.numpy()[images, classes]
+    rows = LabelRows(SparseLabels.of_entries(images, classes, known, (len(OBSERVED), OBSERVED.shape[1])))
+    torch.testing.assert_close(solve_head(FEATURES, rows), whole)
+    monkeypatch.setattr("sparselabel.losses.soft_labels.LABELS_AT_ONCE", 3 * len(FEATURES))
+    halves = solve_head(FEATURES, OBSERVED)
+    correlation = np.corrcoef(halves.weight.flatten(), whole.weight.flatten())[0, 1]
+    assert correlation > 0.99
