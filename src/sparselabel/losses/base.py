@@ -260,9 +260,7 @@ class Needs:
     negatives: bool = False  # observed negatives in the training labels
     epochs: bool = False  # the total number of epochs
     lr: bool = False  # the learning rate of every step
-    solves: bool = (
-        False  # stored features of all training images: the head is computed from them, not trained
-    )
+    solves: bool = False  # stored features of all images: the head is computed from them, not trained
 
     def __or__(self, other: "Needs") -> "Needs":
         merged = {f.name: max(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}

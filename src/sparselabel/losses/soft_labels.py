@@ -162,8 +162,8 @@ def _expected(scores: Tensor, labels: Tensor) -> Tensor:
     unknown = (labels == UNKNOWN).sum(0)
     wanted = torch.maximum((ANCHORS * counts).ceil(), counts.clamp(max=FEWEST_ANCHORS)).clamp(min=1)
     order = scores.masked_fill(labels == NEGATIVE, -math.inf).argsort(0, descending=True)
-    found = (labels == POSITIVE).gather(0, order).cumsum(0)
-    depth = (found < wanted).sum(0) + 1
+    annotated = (labels == POSITIVE).gather(0, order).cumsum(0)
+    depth = (annotated < wanted).sum(0) + 1
     share = float((counts * wanted / depth).sum() / counts.sum().clamp(min=1))
     hidden = BELIEVED * counts * (1 / max(share, TINY) - 1)
     return counts + torch.minimum(hidden, MOST_PRESENT * unknown)

@@ -39,7 +39,7 @@ from sparselabel.files import require_folder_to_write
 from sparselabel.inference.class_thresholds import MOST_SCORES
 from sparselabel.inference.scorer import BATCH, Scorer
 from sparselabel.losses.base import ComposedLoss, Layout, Progress, Step
-from sparselabel.metrics.score_file import LARGEST_SCORES
+from sparselabel.metrics.tiled_scores import LARGEST_SCORES
 from sparselabel.models.classifier import Output
 from sparselabel.resources import available_memory, forget_peak, free_disk, peak_memory
 from sparselabel.run import Run

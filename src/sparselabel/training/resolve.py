@@ -27,10 +27,11 @@ from sparselabel.models.weights import require_weights_file
 from sparselabel.models.zero_shot import require_text_model
 from sparselabel.training.class_prior import read_prior
 
-DEFAULT, DEFAULT_SOLVED, DEFAULT_STANDARDIZED, DEFAULT_WITH_MAPS = "pu", "soft", "gr", "pu+scl"
-"""The methods that ``auto`` takes (docs/results.md). On standardized features: the best on
-average over the kinds of labels that we measured, and the best of those that go by steps; where everything
-is trained: the best with one positive label."""
+DEFAULT_SOLVED, DEFAULT_STANDARDIZED = "soft", "gr"
+"""What ``auto`` is on standardized features: the best on average over the kinds of labels that we measured
+(docs/results.md), and the best of those that are trained in steps."""
+DEFAULT, DEFAULT_WITH_MAPS = "pu", "pu+scl"
+"""What ``auto`` is elsewhere, without and with logits of cells: the best with one positive label."""
 LIKELIHOOD: dict[str, Setting] = {"unknown_weight": 1.0, "entropy_weight": 0.0, "margin": 0.3}
 """Settings of pu on standardized features if K is given; its defaults were found on raw features."""
 MOST_SOLVED = 500_000
