@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, TrainConfig, Views
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Setting, TrainConfig, Views
 from sparselabel.data.dataset import Dataset
 from sparselabel.run import Run
 from sparselabel.training.resolve import resolve, with_chosen_method
@@ -57,7 +57,14 @@ def test_auto_is_never_refused(small: Dataset, classifier: str, frozen: bool, ge
     assert not resolve(small, replace(everything, finetune=ALONE)).needs.maps
 
 
-def test_auto_has_a_use_for_k_that_is_given() -> None:
+def test_auto_has_a_use_for_k_that_is_given(small: Dataset) -> None:
+    k: dict[str, Setting] = {"expected_positives": 2.0}
+    assert with_chosen_method(TrainConfig(frozen=True, settings=k)) == TrainConfig(
+        method="soft", frozen=True, settings=k
+    )
+    assert with_chosen_method(TrainConfig(frozen=True, settings=k, head=HeadPhase(lr=1e-4))).method == "pu"
+    resolved = resolve(small, replace(tiny("auto"), frozen=True, finetune=ALONE, head=HeadPhase()))
+    assert (resolved.config.method, resolved.config.settings) == ("soft", {})  # it counts for itself
     given = with_chosen_method(TrainConfig(frozen=True, settings={"expected_positives": 2.0, "margin": 0.1}))
     assert given.method == "pu"
     wanted = {"unknown_weight": 1.0, "entropy_weight": 0.0, "margin": 0.1, "expected_positives": 2.0}

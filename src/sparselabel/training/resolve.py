@@ -32,7 +32,8 @@ DEFAULT, DEFAULT_SOLVED, DEFAULT_STANDARDIZED, DEFAULT_WITH_MAPS = "pu", "soft",
 average over the kinds of labels that we measured, and the best of those that go by steps; where everything
 is trained: the best with one positive label."""
 LIKELIHOOD: dict[str, Setting] = {"unknown_weight": 1.0, "entropy_weight": 0.0, "margin": 0.3}
-"""Settings of pu on standardized features if K is given; its defaults were found on raw features."""
+"""Settings of pu on standardized features if K is given and the head goes by steps; its defaults were found
+on raw features."""
 MOST_SOLVED = 500_000
 """Training images whose features a head is solved on by itself: it holds three copies of them."""
 BOOSTED = "boostlu"  # the preset of a boosted head, whatever the data set
@@ -87,7 +88,7 @@ def with_expected_positives(config: TrainConfig, data: Dataset) -> TrainConfig:
                 f"{command('expect')} wrote, and there is no file {given!r}{hint}"
             )
         read_expected_for(Path(given), data)
-    if given is not None:
+    if given is not None or not registry.needs_expected_positives(config.method):
         return config
     expected: Setting = AUTO
     if "val" in data.splits and data.split("val").observed.complete:
@@ -146,8 +147,8 @@ def with_chosen_method(config: TrainConfig, images: int = 0) -> TrainConfig:
     """
     if config.method != AUTO:
         return config
-    default_steps = config.head == HeadPhase() and not config.settings
-    if default_steps and images <= MOST_SOLVED:
+    its_own = config.settings.keys() <= settings_of(DEFAULT_SOLVED).keys()
+    if its_own and config.head == HeadPhase() and images <= MOST_SOLVED:
         standardized = replace(config, method=DEFAULT_SOLVED)
     elif config.settings.keys() <= settings_of(DEFAULT_STANDARDIZED).keys():
         standardized = replace(config, method=DEFAULT_STANDARDIZED)
