@@ -324,6 +324,9 @@ def test_soft_counts_for_itself_and_takes_k_that_is_given() -> None:
     told = SparseLabelClassifier(expected_positives=K).fit(X, SINGLE)
     assert (own.expected_positives_, told.expected_positives_) == (None, pytest.approx(K))
     assert np.abs(own.coef_ - told.coef_).max() > 1e-3
+    asked = SparseLabelClassifier(expected_positives="auto").fit(X, SINGLE)
+    np.testing.assert_array_equal(asked.coef_, own.coef_)  # an estimate from single labels is for calibration
+    assert asked.expected_positives_ == pytest.approx(K, rel=0.15)
     with pytest.warns(DataWarning, match="it cannot be smaller") as warned:
         SparseLabelClassifier(expected_positives=0.5).fit(X, SINGLE)
     assert warned[0].filename == __file__

@@ -29,7 +29,7 @@ from sparselabel.expected_positives.class_counts import ClassCounts, annotated_p
 from sparselabel.expected_positives.estimate import class_names, estimate_positives
 from sparselabel.losses.base import Needs
 from sparselabel.losses.registry import needs_expected_positives, needs_of, parse, settings_of
-from sparselabel.losses.setting_checks import PER_CLASS, below_observed, within_label_bounds
+from sparselabel.losses.setting_checks import COUNTS_ITSELF, PER_CLASS, below_observed, within_label_bounds
 from sparselabel.losses.soft_labels import solve_head
 from sparselabel.losses.sparse_loss import SparseLoss
 from sparselabel.metrics.average_precision import mean_average_precision, precision_of_classes
@@ -449,9 +449,11 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.intercept_ = (bias.double() - weight @ mean.double().expand(weight.shape[1])).numpy()
 
     def _expected(self, observed: Labels) -> "float | npt.NDArray[np.float64] | None":
-        """The expected positives for the method: one number per class if given and supported, else K."""
-        counts = self.class_counts_
-        if counts is None or parse(self.method).base not in PER_CLASS:
+        """The expected positives for the method: one number per class if known and supported, else K."""
+        counts, base = self.class_counts_, parse(self.method).base
+        if counts is not None and base in COUNTS_ITSELF and not counts.trusted:
+            return None
+        if counts is None or base not in PER_CLASS:
             return self.expected_positives_
         positive, negative = ((observed == label).sum(0) for label in (POSITIVE, NEGATIVE))
         share = len(observed) / counts.images

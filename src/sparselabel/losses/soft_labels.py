@@ -83,7 +83,7 @@ def soft(expected_positives: Expected = None) -> ComposedLoss:
     ----------
     expected_positives
         K, the mean number of classes in an image, or the number of images of every class; None for what
-        scores tell.
+        scores tell. An estimate that is not to be trusted is left to calibration.
     """
     return ComposedLoss(SolvedOnFeatures(expected_positives))
 

@@ -20,7 +20,7 @@ from sparselabel.expected_positives.class_counts import ClassCounts, read_expect
 from sparselabel.losses import registry
 from sparselabel.losses.base import ComposedLoss, Needs
 from sparselabel.losses.registry import presets_of, settings_of
-from sparselabel.losses.setting_checks import PER_CLASS
+from sparselabel.losses.setting_checks import COUNTS_ITSELF, PER_CLASS
 from sparselabel.losses.target_rules import no_negatives
 from sparselabel.models.backbone import NONE, OWN, PRETRAINED
 from sparselabel.models.weights import require_weights_file
@@ -67,7 +67,8 @@ def resolve(data: Dataset, config: TrainConfig) -> Resolved:
 
 
 def with_expected_positives(config: TrainConfig, data: Dataset) -> TrainConfig:
-    """Set K if it is needed and not given: counted in fully labeled validation data (Verelst 2023 §4.1).
+    """Set K if it is not given: counted in fully labeled validation data (Verelst 2023 §4.1), else estimated
+    where it is needed.
 
     A file of expected positives is read already now, to find what is wrong with it.
     """
@@ -88,11 +89,13 @@ def with_expected_positives(config: TrainConfig, data: Dataset) -> TrainConfig:
                 f"{command('expect')} wrote, and there is no file {given!r}{hint}"
             )
         read_expected_for(Path(given), data)
-    if given is not None or not registry.needs_expected_positives(config.method):
+    if given is not None:
         return config
     expected: Setting = AUTO
     if "val" in data.splits and data.split("val").observed.complete:
         expected = round(float(data.split("val").observed.per_image(POSITIVE).mean()), 3)
+    elif not registry.needs_expected_positives(config.method):
+        return config
     return replace(config, settings=config.settings | {"expected_positives": expected})
 
 
@@ -134,9 +137,12 @@ def method_of(
     if scores is not None:
         settings["scores"] = scores
     if isinstance(settings.get("expected_positives"), str):
+        base = registry.parse(config.method).base
         settings["expected_positives"] = 1.0 if counts is None else counts.per_image
-        if counts is not None and registry.parse(config.method).base in PER_CLASS:
+        if counts is not None and base in PER_CLASS:
             settings["expected_positives"] = tuple(counts.expected.tolist())
+        if counts is not None and base in COUNTS_ITSELF and not counts.trusted:
+            settings["expected_positives"] = None
     return registry.make_method(config.method, **settings)
 
 
