@@ -26,7 +26,7 @@ def test_what_it_prints(command: Command, monkeypatch: pytest.MonkeyPatch) -> No
         "✓ torch: 2.6",
         "– extra: no [ray]",
         "    pip install ray",
-        "all that is needed is there; – marks what can be done without",
+        "all that is required is there; – marks what is optional",
     ]
     said = json.loads(command("doctor", "--json").out)
     assert said["findings"][1] == {

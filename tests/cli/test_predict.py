@@ -68,8 +68,8 @@ def test_predict_with_maps_and_all_scores(command: Command, photos: Path) -> Non
     assert done == 0
     line = json.loads(Path("tags.jsonl").read_text())
     assert line["maps"] == {
-        "red": "maps/photos/2.png.red.png",
-        "green": "maps/photos/2.png.green.png",
+        "red": "maps/2.png.red.png",
+        "green": "maps/2.png.green.png",
     }
     assert Path(line["maps"]["red"]).is_file()
     assert line["scores"]["a/b"] == 0.2689

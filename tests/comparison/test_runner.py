@@ -243,7 +243,7 @@ def test_views_that_stored_features_do_not_see_are_found_first(
 ) -> None:
     stand_in(monkeypatch, never)
     planned = plan_runs(TINY, ["an"], [0], tmp_path / "out", varied=Varied("views.cutout", ("0", "0.5")))
-    with pytest.raises(ConfigError, match=r"an with 0\.5, seed 0: `views\.cutout=0\.5` would change"):
+    with pytest.raises(ConfigError, match=r"an with 0\.5, seed 0: `views=\{'cutout': 0\.5\}` would change"):
         compare(data, planned, HERE)
     assert not (tmp_path / "out").exists()
 

@@ -126,8 +126,8 @@ def test_places_in_half_precision_are_those_of_float32_rounded(half: torch.dtype
 
 
 def test_a_width_that_heads_do_not_divide_is_refused() -> None:
-    with pytest.raises(ModelError, match=r"its 4 heads divide, not 10: give `query\.width=8`$"):
+    with pytest.raises(ModelError, match=r"its 4 heads divide, not 10: give `query=\{'width': 8\}`$"):
         QueryHead(10, 3)
-    with pytest.raises(ModelError, match=r"its 6 heads divide, not 8: give `query\.width=12`$"):
+    with pytest.raises(ModelError, match=r"its 6 heads divide, not 8: give `query=\{'width': 12\}`$"):
         QueryHead(10, 3, 8, heads=6)
     QueryHead(10, 3, 12, heads=6)

@@ -77,7 +77,7 @@ def test_queries_that_do_not_fit_into_memory_name_their_width(monkeypatch: pytes
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 3 bytes.")
 
     monkeypatch.setattr("sparselabel.training.network.make_head", full)
-    said = r"a head of `query\.width=400000` needs more memory than there is: give a smaller one, or leave it"
+    said = r"a head of `query=\{'width': 400000\}` needs more memory than there is: give a smaller one"
     with pytest.raises(ResourceError, match=said):
         _ = network.head
     assert ", or a `query.width` below 400000, or a smaller" in str(

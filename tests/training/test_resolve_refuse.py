@@ -17,9 +17,12 @@ ALONE = FinetunePhase(epochs=0)
 @pytest.mark.parametrize(
     ("views", "asked"),
     [
-        (Views(size=32, rand_augment=2), r"`views\.rand_augment=2`"),
-        (Views(size=32, cutout=0.5), r"`views\.cutout=0\.5`"),
-        (Views(size=32, rand_augment=1, cutout=0.25), r"`views\.rand_augment=1` and `views\.cutout=0\.25`"),
+        (Views(size=32, rand_augment=2), r"`views=\{'rand_augment': 2\}`"),
+        (Views(size=32, cutout=0.5), r"`views=\{'cutout': 0\.5\}`"),
+        (
+            Views(size=32, rand_augment=1, cutout=0.25),
+            r"`views=\{'rand_augment': 1\}` and `views=\{'cutout': 0\.25\}`",
+        ),
     ],
 )
 def test_changes_of_views_that_nothing_would_see(
