@@ -5,8 +5,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from sparselabel.errors import ConfigError
 from sparselabel.losses.base import LabelRows
-from sparselabel.losses.soft_labels import Ridge, solve_head
+from sparselabel.losses.soft_labels import Ridge, soft, solve_head
+from sparselabel.losses.sparse_loss import SparseLoss
 from sparselabel.metrics.average_precision import average_precision
 
 
@@ -62,6 +64,30 @@ def test_one_label_in_each_image_is_enough_to_rank_and_to_count() -> None:
     assert of_soft == pytest.approx(0.88, abs=0.01)
     counted = float(torch.sigmoid(logits).sum(1).mean())
     assert counted == pytest.approx(float(test_truth.sum(1).float().mean()), rel=0.3)
+
+
+@pytest.mark.parametrize("of_class", [True, False])
+def test_expected_positives_are_counted_on_for_the_most_part(of_class: bool) -> None:
+    present, observed = TRUTH.sum(0), (OBSERVED == 1).sum(0)
+    told = present if of_class else float(present.sum()) / len(TRUTH)
+    solved = solve_head(FEATURES, OBSERVED, told)
+    counted = torch.sigmoid(FEATURES @ solved.weight.T + solved.bias).sum(0)
+    expected = present if of_class else observed * present.sum() / observed.sum()
+    believed = observed + 0.7 * (expected - observed)
+    torch.testing.assert_close(counted, believed, rtol=0.05, atol=0)
+    few = solve_head(FEATURES, OBSERVED, 0.5)  # fewer than are observed: nothing is hidden
+    counted = torch.sigmoid(FEATURES @ few.weight.T + few.bias).sum(0)
+    torch.testing.assert_close(counted, observed.float(), rtol=0.05, atol=0)
+
+
+def test_expected_positives_that_are_refused() -> None:
+    with pytest.raises(ConfigError, match="above 0") as raised:
+        soft(expected_positives=-1)
+    assert raised.value.what == "expected_positives"
+    for too_many, allowed in ((6.5, 6), ((2000.0,) * 6, 1500)):
+        with pytest.raises(ConfigError, match="at most") as raised:
+            SparseLoss("soft", OBSERVED, expected_positives=too_many)
+        assert raised.value.allowed == allowed
 
 
 def test_complete_labels_are_learned_as_they_are() -> None:

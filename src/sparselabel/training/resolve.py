@@ -20,7 +20,7 @@ from sparselabel.expected_positives.class_counts import ClassCounts, read_expect
 from sparselabel.losses import registry
 from sparselabel.losses.base import ComposedLoss, Needs
 from sparselabel.losses.registry import presets_of, settings_of
-from sparselabel.losses.setting_checks import PER_CLASS
+from sparselabel.losses.setting_checks import COUNTS_ITSELF, PER_CLASS
 from sparselabel.losses.target_rules import no_negatives
 from sparselabel.models.backbone import NONE, OWN, PRETRAINED
 from sparselabel.models.weights import require_weights_file
@@ -33,7 +33,8 @@ DEFAULT_SOLVED, DEFAULT_STANDARDIZED = "soft", "gr"
 DEFAULT, DEFAULT_WITH_MAPS = "pu", "pu+scl"
 """What ``auto`` is elsewhere, without and with logits of cells: the best with one positive label."""
 LIKELIHOOD: dict[str, Setting] = {"unknown_weight": 1.0, "entropy_weight": 0.0, "margin": 0.3}
-"""Settings of pu on standardized features if K is given; its defaults were found on raw features."""
+"""Settings of pu on standardized features if K is given and the head goes by steps; its defaults were found
+on raw features."""
 MOST_SOLVED = 500_000
 """Training images whose features a head is solved on by itself: it holds three copies of them."""
 BOOSTED = "boostlu"  # the preset of a boosted head, whatever the data set
@@ -69,7 +70,8 @@ def resolve(data: Dataset, config: TrainConfig) -> Resolved:
 
 
 def with_expected_positives(config: TrainConfig, data: Dataset) -> TrainConfig:
-    """Set K if it is needed and not given: counted in fully labeled validation data (Verelst 2023 §4.1).
+    """Set K if it is not given: counted in fully labeled validation data (Verelst 2023 §4.1), else estimated
+    where it is needed.
 
     A file of expected positives is read already now, to find what is wrong with it.
     """
@@ -95,6 +97,8 @@ def with_expected_positives(config: TrainConfig, data: Dataset) -> TrainConfig:
     expected: Setting = AUTO
     if "val" in data.splits and data.split("val").observed.complete:
         expected = round(float(data.split("val").observed.per_image(POSITIVE).mean()), 3)
+    elif not registry.needs_expected_positives(config.method):
+        return config
     return replace(config, settings=config.settings | {"expected_positives": expected})
 
 
@@ -136,9 +140,12 @@ def method_of(
     if scores is not None:
         settings["scores"] = scores
     if isinstance(settings.get("expected_positives"), str):
+        base = registry.parse(config.method).base
         settings["expected_positives"] = 1.0 if counts is None else counts.per_image
-        if counts is not None and registry.parse(config.method).base in PER_CLASS:
+        if counts is not None and base in PER_CLASS:
             settings["expected_positives"] = tuple(counts.expected.tolist())
+        if counts is not None and base in COUNTS_ITSELF and not counts.trusted:
+            settings["expected_positives"] = None
     return registry.make_method(config.method, **settings)
 
 
@@ -149,8 +156,8 @@ def with_chosen_method(config: TrainConfig, images: int = 0) -> TrainConfig:
     """
     if config.method != AUTO:
         return config
-    default_steps = config.head == HeadPhase() and not config.settings
-    if default_steps and images <= MOST_SOLVED:
+    its_own = config.settings.keys() <= settings_of(DEFAULT_SOLVED).keys()
+    if its_own and config.head == HeadPhase() and images <= MOST_SOLVED:
         standardized = replace(config, method=DEFAULT_SOLVED)
     elif config.settings.keys() <= settings_of(DEFAULT_STANDARDIZED).keys():
         standardized = replace(config, method=DEFAULT_STANDARDIZED)
