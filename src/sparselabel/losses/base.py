@@ -245,13 +245,10 @@ def refuse_spatial_labels(spatial_labels: SpatialLabels, observed: Tensor) -> No
 
 
 class Targets(NamedTuple):
-    """What a target rule returns: ``value`` (B, L) in 0..1; ``weight`` (B, L), 0 to leave an entry out.
-
-    Without ``weight`` every entry counts in full.
-    """
+    """What a target rule returns: ``value`` (B, L) in 0..1; ``weight`` (B, L), 0 to leave an entry out."""
 
     value: Tensor
-    weight: Tensor | None = None
+    weight: Tensor
 
 
 @dataclass(frozen=True)
@@ -394,10 +391,7 @@ class TargetLoss(LabelLoss):
     def forward(self, step: Step) -> EntryLosses:
         target, weight = self.rule(step)
         logits = at_least_float32(step.outputs[0].logits)
-        losses = self.entry_loss(logits, target, step.observed)
-        if weight is None:
-            return EntryLosses(losses, torch.ones_like(losses, dtype=torch.bool))
-        return EntryLosses(losses * weight, weight != 0)
+        return EntryLosses(self.entry_loss(logits, target, step.observed) * weight, weight != 0)
 
 
 Scan = Callable[[Tensor | None], Iterable[Step]]

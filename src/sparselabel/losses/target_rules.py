@@ -40,7 +40,7 @@ class Truth(TargetRule):
 
     def forward(self, step: Step) -> Targets:
         value = positive_targets(_truth(step), step)
-        return Targets(value * (1 - self.smoothing) + self.smoothing / 2)
+        return Targets(value * (1 - self.smoothing) + self.smoothing / 2, torch.ones_like(value))
 
 
 class TrueNegatives(TargetRule):
@@ -88,7 +88,7 @@ class AssumedNegative(TargetRule):
         if self.smoothing:
             smooth = value * (1 - self.smoothing) + self.smoothing / 2
             value = torch.where(step.observed == NEGATIVE, 0.0, smooth)
-        return Targets(value)
+        return Targets(value, torch.ones_like(value))
 
 
 class WeakNegative(TargetRule):
