@@ -28,9 +28,8 @@ from sparselabel.errors import ConfigError, DataError, DataWarning, counted, par
 from sparselabel.expected_positives.class_counts import ClassCounts, annotated_positives
 from sparselabel.expected_positives.estimate import class_names, estimate_positives
 from sparselabel.losses.base import Needs
-from sparselabel.losses.registry import needs_expected_positives, needs_of, parse, settings_of
+from sparselabel.losses.registry import make_method, needs_expected_positives, needs_of, parse, settings_of
 from sparselabel.losses.setting_checks import COUNTS_ITSELF, PER_CLASS, below_observed, within_label_bounds
-from sparselabel.losses.soft_labels import solve_head
 from sparselabel.losses.sparse_loss import SparseLoss
 from sparselabel.metrics.average_precision import mean_average_precision, precision_of_classes
 from sparselabel.metrics.calibration import LIMIT, calibrate
@@ -377,11 +376,15 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         )
         inputs.sub_(mean).div_(scale)
         observed = labels[rows]
+        given = dict(self.settings or {})
+        if "expected_positives" in settings_of(self.method):
+            given["expected_positives"] = self._expected(observed)
         if needs.solves:
-            expected = self._expected(observed)
-            if low := below_observed(expected, (observed == POSITIVE).sum(0), len(observed)):
+            told = given.get("expected_positives")
+            if low := below_observed(told, (observed == POSITIVE).sum(0), len(observed)):
                 warnings.warn(low, stacklevel=3)
-            solved = solve_head(inputs, torch.from_numpy(observed), expected)
+            label_loss = make_method(self.method, **given).label_loss
+            solved = label_loss.solve_head(inputs, torch.from_numpy(observed))
             self._set_weights(solved.weight, solved.bias, mean, scale)
             self.n_iter_ = 1
             return
@@ -399,9 +402,6 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             weight_decay=0.0,
             fused=device.type in ("cpu", "cuda"),
         )
-        given = dict(self.settings or {})
-        if "expected_positives" in settings_of(self.method):
-            given["expected_positives"] = self._expected(observed)
         if scores is not None:
             given["scores"] = scores[rows]
         if needs.truth and (observed == UNKNOWN).any():

@@ -374,8 +374,19 @@ class TargetRule(LossPart):
     """The target and weight of every label of a step: ``rule(step)`` returns ``Targets``."""
 
 
+class LinearWeights(NamedTuple):
+    """Logits are features · weight (L, D) + bias (L,)."""
+
+    weight: Tensor
+    bias: Tensor
+
+
 class LabelLoss(LossPart):
     """The loss of every label of a step: ``label_loss(step)`` returns ``EntryLosses``."""
+
+    def solve_head(self, features: Tensor, observed: Observed) -> LinearWeights:
+        """Compute a linear head from the features (N, D) of all images: what ``Needs.solves`` promises."""
+        raise TypeError(f"{type(self).__name__} must define solve_head()")
 
 
 class TargetLoss(LabelLoss):

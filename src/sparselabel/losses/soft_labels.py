@@ -19,6 +19,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.losses.base import (
     ComposedLoss,
     Layout,
+    LinearWeights,
     Needs,
     Observed,
     TargetLoss,
@@ -66,6 +67,9 @@ class SolvedOnFeatures(TargetLoss):
         if self.expected is not None:
             refuse_too_many(self.expected, layout.observed.shape[1], layout.total)
 
+    def solve_head(self, features: Tensor, observed: Observed) -> LinearWeights:
+        return solve_head(features, observed, self.expected)
+
 
 @register("soft", needs=Needs(solves=True), keeps_entry_loss=SOLVED, keeps_past=SOLVED)
 def soft(expected_positives: Expected = None) -> ComposedLoss:
@@ -87,13 +91,6 @@ def soft(expected_positives: Expected = None) -> ComposedLoss:
         scores tell. An estimate that is not to be trusted is left to calibration.
     """
     return ComposedLoss(SolvedOnFeatures(expected_positives))
-
-
-class LinearWeights(NamedTuple):
-    """Logits are features · weight (L, D) + bias (L,)."""
-
-    weight: Tensor
-    bias: Tensor
 
 
 @torch.no_grad()

@@ -32,7 +32,6 @@ from sparselabel.losses.base import (
     Step,
     observed_rows,
 )
-from sparselabel.losses.soft_labels import SolvedOnFeatures, solve_head
 from sparselabel.models.classifier import LinearHead, Output
 from sparselabel.progress import Bar
 from sparselabel.run import Run
@@ -177,11 +176,10 @@ class Trainer:
     def solve(self, progress: Progress) -> tuple[dict[str, float], list[int] | None]:
         """In place of an epoch: compute the head from the stored features of all training images."""
         head, features = self.network.head, self.loaders.features("train")
-        label_loss = self.method.label_loss
-        if not isinstance(head, LinearHead) or not isinstance(label_loss, SolvedOnFeatures):
-            raise TypeError("only a linear head can be solved, with the method that is for it")
+        if not isinstance(head, LinearHead):
+            raise TypeError("only a linear head can be solved")
         features = self.on_device(features.to(head.linear.weight.dtype))
-        solved = solve_head(head.standardized(features).cpu(), self.observed, label_loss.expected)
+        solved = self.method.label_loss.solve_head(head.standardized(features).cpu(), self.observed)
         head.linear.weight.copy_(solved.weight)
         head.linear.bias.copy_(solved.bias)
         rows = torch.from_numpy(rows_of(len(features), self.fabric.global_rank, self.fabric.world_size))
