@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sparselabel import SparseLabelClassifier, average_precision, estimate_expected_positives
-from sparselabel.errors import ConfigError, DataError
+from sparselabel.errors import ConfigError, DataError, DataWarning
 from sparselabel.losses.registry import METHODS, needs_of, settings_of
 
 Array = npt.NDArray[Any]
@@ -317,6 +317,20 @@ def test_what_does_not_suit_the_fit() -> None:
         probe.score(X, np.zeros_like(SINGLE))
     with pytest.raises(ConfigError, match="weights of rows"):
         probe.score(X, SINGLE, np.ones(len(X)))  # type: ignore[arg-type]
+
+
+def test_soft_counts_for_itself_and_takes_k_that_is_given() -> None:
+    own = SparseLabelClassifier().fit(X, SINGLE)
+    told = SparseLabelClassifier(expected_positives=K).fit(X, SINGLE)
+    assert own.expected_positives_ is None
+    assert told.expected_positives_ == pytest.approx(K)
+    assert np.abs(own.coef_ - told.coef_).max() > 1e-3
+    asked = SparseLabelClassifier(expected_positives="auto").fit(X, SINGLE)
+    np.testing.assert_array_equal(asked.coef_, own.coef_)  # an estimate from single labels is for calibration
+    assert asked.expected_positives_ == pytest.approx(K, rel=0.15)
+    with pytest.warns(DataWarning, match="it cannot be smaller") as warned:
+        SparseLabelClassifier(expected_positives=0.5).fit(X, SINGLE)
+    assert warned[0].filename == __file__
 
 
 def test_methods_without_k_do_not_estimate_it_unless_asked() -> None:

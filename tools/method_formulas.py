@@ -118,7 +118,7 @@ FORMULAS: dict[str, Formula] = {
     "soft": Formula(
         r"W = \arg\min_W \sum \lVert q - Wh\rVert^2 + \lambda\lVert W\rVert^2,\qquad"
         r" q_{z=?} = \frac{(1-c)\,p}{1-c\,p},\quad p = \sigma(a + b\,s_{-i})",
-        "On stored features: the default. It needs no epochs, no validation and no K.",
+        "On stored features: the default. It needs no epochs and no validation, and a K that is given helps.",
     ),
     "gr": Formula(
         r"\ell_{z=?} = V\Big[k\,\frac{1-f^{q_2}}{q_2} + (1-k)\,\frac{1-(1-f)^{q_3}}{q_3}\Big],\quad"

@@ -28,8 +28,8 @@ from sparselabel.errors import ConfigError, DataError, DataWarning, counted, par
 from sparselabel.expected_positives.class_counts import ClassCounts, annotated_positives
 from sparselabel.expected_positives.estimate import class_names, estimate_positives
 from sparselabel.losses.base import Needs
-from sparselabel.losses.registry import needs_of, parse, settings_of
-from sparselabel.losses.setting_checks import PER_CLASS, within_label_bounds
+from sparselabel.losses.registry import needs_expected_positives, needs_of, parse, settings_of
+from sparselabel.losses.setting_checks import COUNTS_ITSELF, PER_CLASS, below_observed, within_label_bounds
 from sparselabel.losses.soft_labels import solve_head
 from sparselabel.losses.sparse_loss import SparseLoss
 from sparselabel.metrics.average_precision import mean_average_precision, precision_of_classes
@@ -296,7 +296,7 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def _counts(self, features: Features, labels: Labels, seed: int) -> ClassCounts | None:
         """Estimated positives of every class, if the method needs them and no number was given."""
-        needed = "expected_positives" in settings_of(self.method) or self.expected_positives == "auto"
+        needed = needs_expected_positives(self.method) or self.expected_positives == "auto"
         if isinstance(self.expected_positives, numbers.Real) or not needed:
             return None
         names = tuple(str(name) for name in self.classes_)
@@ -378,7 +378,10 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         inputs.sub_(mean).div_(scale)
         observed = labels[rows]
         if needs.solves:
-            solved = solve_head(inputs, torch.from_numpy(observed))
+            expected = self._expected(observed)
+            if low := below_observed(expected, (observed == POSITIVE).sum(0), len(observed)):
+                warnings.warn(low, stacklevel=3)
+            solved = solve_head(inputs, torch.from_numpy(observed), expected)
             self._set_weights(solved.weight, solved.bias, mean, scale)
             self.n_iter_ = 1
             return
@@ -446,9 +449,11 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.intercept_ = (bias.double() - weight @ mean.double().expand(weight.shape[1])).numpy()
 
     def _expected(self, observed: Labels) -> "float | npt.NDArray[np.float64] | None":
-        """The expected positives for the method: one number per class if given and supported, else K."""
-        counts = self.class_counts_
-        if counts is None or parse(self.method).base not in PER_CLASS:
+        """The expected positives for the method: one number per class if known and supported, else K."""
+        counts, base = self.class_counts_, parse(self.method).base
+        if counts is not None and base in COUNTS_ITSELF and not counts.trusted:
+            return None
+        if counts is None or base not in PER_CLASS:
             return self.expected_positives_
         positive, negative = ((observed == label).sum(0) for label in (POSITIVE, NEGATIVE))
         share = len(observed) / counts.images

@@ -5,8 +5,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from sparselabel.errors import ConfigError
 from sparselabel.losses.base import LabelRows
-from sparselabel.losses.soft_labels import Ridge, solve_head
+from sparselabel.losses.soft_labels import Ridge, soft, solve_head
+from sparselabel.losses.sparse_loss import SparseLoss
 from sparselabel.metrics.average_precision import average_precision
 
 
@@ -64,6 +66,30 @@ def test_one_label_in_each_image_is_enough_to_rank_and_to_count() -> None:
     assert counted == pytest.approx(float(test_truth.sum(1).float().mean()), rel=0.3)
 
 
+@pytest.mark.parametrize("of_class", [True, False])
+def test_expected_positives_are_counted_on_for_the_most_part(of_class: bool) -> None:
+    present, observed = TRUTH.sum(0), (OBSERVED == 1).sum(0)
+    told = present if of_class else float(present.sum()) / len(TRUTH)
+    solved = solve_head(FEATURES, OBSERVED, told)
+    counted = torch.sigmoid(FEATURES @ solved.weight.T + solved.bias).sum(0)
+    expected = present if of_class else observed * present.sum() / observed.sum()
+    believed = observed + 0.7 * (expected - observed)
+    torch.testing.assert_close(counted, believed, rtol=0.05, atol=0)
+    few = solve_head(FEATURES, OBSERVED, 0.5)  # fewer than are observed: nothing is hidden
+    counted = torch.sigmoid(FEATURES @ few.weight.T + few.bias).sum(0)
+    torch.testing.assert_close(counted, observed.float(), rtol=0.05, atol=0)
+
+
+def test_expected_positives_that_are_refused() -> None:
+    with pytest.raises(ConfigError, match="above 0") as raised:
+        soft(expected_positives=-1)
+    assert raised.value.what == "expected_positives"
+    for too_many, allowed in ((6.5, 6), ((2000.0,) * 6, 1500)):
+        with pytest.raises(ConfigError, match="at most") as raised:
+            SparseLoss("soft", OBSERVED, expected_positives=too_many)
+        assert raised.value.allowed == allowed
+
+
 def test_complete_labels_are_learned_as_they_are() -> None:
     solved = solve_head(FEATURES, TRUTH)
     scores = torch.sigmoid(FEATURES @ solved.weight.T + solved.bias)
@@ -90,6 +116,22 @@ def test_what_is_never_observed_or_constant_is_no_number_that_is_not_finite() ->
     scores = torch.sigmoid(features @ solved.weight.T + solved.bias)
     assert float(scores[:, 2].max()) < 0.1
     assert float(scores[:, 4].min()) > 0.9
+
+
+def test_labels_that_do_not_vary_are_learned_as_they_are() -> None:
+    for features, observed in ((FEATURES[:1], OBSERVED[:1]), (FEATURES[:40], torch.ones_like(OBSERVED[:40]))):
+        solved = solve_head(features, observed)
+        scores = torch.sigmoid(features @ solved.weight.T + solved.bias)
+        assert float(scores[observed == 1].min()) > 0.5
+
+
+def test_more_features_than_images_have_the_regression_of_the_features_alone() -> None:
+    features, targets = FEATURES[:40], OBSERVED[:40].float()
+    wide = torch.cat([features, torch.zeros(40, 24)], dim=1)
+    narrow, widened = Ridge(features).fit(targets, 2.0), Ridge(wide).fit(targets, 2.0)
+    torch.testing.assert_close(widened.scores, narrow.scores)
+    weight = Ridge(wide).vectors @ widened.coefficients
+    torch.testing.assert_close(weight[:24], Ridge(features).vectors @ narrow.coefficients)
 
 
 def test_classes_in_blocks_and_labels_in_rows_change_little(monkeypatch: pytest.MonkeyPatch) -> None:

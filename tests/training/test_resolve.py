@@ -3,12 +3,15 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, TrainConfig, Views
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Setting, TrainConfig, Views
 from sparselabel.data.dataset import Dataset
+from sparselabel.expected_positives.class_counts import ClassCounts
+from sparselabel.losses.soft_labels import SolvedOnFeatures
 from sparselabel.run import Run
-from sparselabel.training.resolve import resolve, with_chosen_method
+from sparselabel.training.resolve import method_of, resolve, with_chosen_method
 from sparselabel.training.train_run import train_run
 from tests.training.conftest import tiny
 
@@ -40,6 +43,16 @@ def test_auto_keeps_heat_maps_where_everything_is_trained(config: TrainConfig, m
     assert with_chosen_method(with_chosen_method(config)) == with_chosen_method(config)
 
 
+def test_settings_of_steps_are_said_to_have_no_effect_on_a_head_that_is_computed(small: Dataset) -> None:
+    alone = tiny("soft", frozen=True, head=HeadPhase(epochs=5, lr=0.1), finetune=ALONE)
+    (note,) = resolve(small, alone).notes
+    assert (
+        note
+        == "soft computes the head, without steps: nothing comes of `head={'epochs': 5}`, `head={'lr': 0.1}`"
+    )
+    assert resolve(small, replace(alone, head=HeadPhase(epochs=1))).notes == ()
+
+
 def test_auto_solves_no_head_on_more_features_than_memory_may_hold() -> None:
     assert with_chosen_method(TrainConfig(frozen=True), 500_000).method == "soft"
     assert with_chosen_method(TrainConfig(frozen=True), 500_001).method == "gr"
@@ -57,7 +70,35 @@ def test_auto_is_never_refused(small: Dataset, classifier: str, frozen: bool, ge
     assert not resolve(small, replace(everything, finetune=ALONE)).needs.maps
 
 
-def test_auto_has_a_use_for_k_that_is_given() -> None:
+def test_auto_has_a_use_for_k_that_is_given_or_counted(small: Dataset) -> None:
+    k: dict[str, Setting] = {"expected_positives": 2.0}
+    assert with_chosen_method(TrainConfig(frozen=True, settings=k)) == TrainConfig(
+        method="soft", frozen=True, settings=k
+    )
+    assert with_chosen_method(TrainConfig(frozen=True, settings=k, head=HeadPhase(lr=1e-4))).method == "pu"
+    alone = replace(tiny("auto"), frozen=True, finetune=ALONE, head=HeadPhase())
+    counted = {"expected_positives": round(float(small.split("val").truth.per_image(1).mean()), 3)}
+    unvalidated = replace(small, splits={"train": small.train})
+    assert resolve(small, alone).config.settings == counted
+    assert resolve(unvalidated, alone).config.settings == {}
+    estimated = TrainConfig(method="soft", settings={"expected_positives": "auto"})
+    expected, interval = np.full(3, 40.0), (1.0, 1.4)
+    for trusted, told in ((True, (40.0,) * 3), (False, None)):
+        counts = ClassCounts(
+            "counted",
+            ("a", "b", "c"),
+            100,
+            np.full(3, 30),
+            expected,
+            expected,
+            expected,
+            interval,
+            trusted,
+            "",
+        )
+        label_loss = method_of(estimated, counts).label_loss
+        assert isinstance(label_loss, SolvedOnFeatures)
+        assert label_loss.expected == told
     given = with_chosen_method(TrainConfig(frozen=True, settings={"expected_positives": 2.0, "margin": 0.1}))
     assert given.method == "pu"
     wanted = {"unknown_weight": 1.0, "entropy_weight": 0.0, "margin": 0.1, "expected_positives": 2.0}

@@ -105,7 +105,7 @@ def _explain(name: str) -> None:
 
 def needs_in_words(name: str) -> str:
     """The needs of a method as text."""
-    from sparselabel.losses.registry import needs_of, settings_of
+    from sparselabel.losses.registry import needs_expected_positives, needs_of
 
     needs = needs_of(name)
     words = {
@@ -116,7 +116,7 @@ def needs_in_words(name: str) -> str:
         "two fresh views of every image": needs.views > 1,
         "a pass over the images before epochs": needs.scan,
         "stored features, and a linear head that is new": needs.solves,
-        "expected_positives": "expected_positives" in settings_of(name),
+        "expected_positives": needs_expected_positives(name),
     }
     return ", ".join(word for word, needed in words.items() if needed)
 

@@ -30,6 +30,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origi
 
 from sparselabel.errors import ConfigError, DataWarning, command, nearest, param
 from sparselabel.losses.base import ComposedLoss, LabelLoss, LossPart, Needs, TargetLoss
+from sparselabel.losses.setting_checks import COUNTS_ITSELF
 
 Settings = Mapping[str, Any]
 Factory = TypeVar("Factory", bound=Callable[..., "ComposedLoss | LabelLoss"])
@@ -296,6 +297,11 @@ def settings_of(name: str) -> dict[str, Any]:
     if presets_of(name):
         settings["preset"] = None
     return settings
+
+
+def needs_expected_positives(name: str) -> bool:
+    """Whether a method needs K: one that is not given is counted or estimated."""
+    return "expected_positives" in settings_of(name) and parse(name).base not in COUNTS_ITSELF
 
 
 def presets_of(name: str) -> dict[str, dict[str, Any]]:

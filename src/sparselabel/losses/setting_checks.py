@@ -48,7 +48,8 @@ def within_label_bounds(
 
 Expected = float | Sequence[float] | npt.NDArray[Any] | Tensor | None
 """K, or the number of images of every class."""
-PER_CLASS = ("en", "ep", "pu")  # methods that take a number for each class; the others take K
+PER_CLASS = ("en", "ep", "pu", "soft")  # methods that take a number for each class; the others take K
+COUNTS_ITSELF = ("soft",)  # methods that do without K, and better without an estimate that is not trusted
 
 WAYS = (
     "count them in a few dozen images and give, say, expected_positives=2.5",

@@ -16,8 +16,19 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.losses.base import ComposedLoss, Needs, Observed, TargetLoss, cross_entropy, rows_at_once
+from sparselabel.losses.base import (
+    ComposedLoss,
+    Layout,
+    Needs,
+    Observed,
+    TargetLoss,
+    count_labels,
+    cross_entropy,
+    rows_at_once,
+)
+from sparselabel.losses.expected_negatives import positives_of_classes
 from sparselabel.losses.registry import register
+from sparselabel.losses.setting_checks import Expected, checked_counts, refuse_too_many
 from sparselabel.losses.target_rules import AssumedNegative
 from sparselabel.models.classifier import SMALLEST_DEVIATION
 
@@ -28,14 +39,15 @@ LIGHTER = 0.5
 ANCHORS, FEWEST_ANCHORS = 0.4, 5
 """A class's ranking is read down to this share of its annotated images, and to so many at least."""
 BELIEVED = 0.7
-"""The part of the hidden positives told by anchors that is counted on: features that do not tell classes
-apart make it too many, and too many cost more than too few."""
+"""The part of the hidden positives that is counted on, of those that anchors or K tell: too many cost more
+than too few, and features that do not tell classes apart make anchors tell too many."""
 MOST_PRESENT = 0.9  # of a class's unknown labels
 LABELS_AT_ONCE = 2**25
 FITTED_ON = 2**20  # labels that the chance of an unknown one is fitted on
 ITERATIONS = 50
 FLATTEST, STEEPEST, FARTHEST = 0.1, 20.0, 6.0  # slope of a score's log odds; standard deviations
 TINY = 1e-9
+NEGLIGIBLE = 1e-6  # a direction's share of the largest variance: below it are errors of rounding
 
 
 SOLVED = "its head is computed and not trained"
@@ -46,21 +58,35 @@ class SolvedOnFeatures(TargetLoss):
 
     needs = Needs(solves=True)
 
+    def __init__(self, expected: Expected) -> None:
+        super().__init__(AssumedNegative(), cross_entropy)
+        self.expected = None if expected is None else checked_counts(expected)
+
+    def prepare(self, layout: Layout) -> None:
+        if self.expected is not None:
+            refuse_too_many(self.expected, layout.observed.shape[1], layout.total)
+
 
 @register("soft", needs=Needs(solves=True), keeps_entry_loss=SOLVED, keeps_past=SOLVED)
-def soft() -> ComposedLoss:
+def soft(expected_positives: Expected = None) -> ComposedLoss:
     """Soft labels: unknown is positive as far as models that did not see the image say so (ours).
 
     A linear head in closed form, on stored features, with no epochs and nothing to choose. Ridge regression
     on observed labels, unknown ones as 0, scores every image by the model without it; its penalty is that
     with the least error there. Where a class ranks highest, the share of its images that are annotated is the
-    chance c that a positive is observed (of the positives that follow, 70 % of the hidden ones are counted
-    on). At a score z the log odds of a class are a + b·z: a and b follow from c and the observed labels, and
-    with them how likely an unknown label is present, (1−c)·p / (1−c·p). A second ridge regression, of half
-    the penalty, learns these soft labels. Logits are a + b·z of its scores. In a training loop of your own,
-    which goes by steps, it is ``an``.
+    chance c that a positive is observed, unless ``expected_positives`` tell it. Of the hidden positives that
+    follow, 70 % are counted on. At a score z the log odds of a class are a + b·z: a and b follow from c and
+    the observed labels, and with them how likely an unknown label is present, (1−c)·p / (1−c·p). A second
+    ridge regression, of half the penalty, learns these soft labels. Logits are a + b·z of its scores. In a
+    training loop of your own, which goes by steps, it is ``an``.
+
+    Parameters
+    ----------
+    expected_positives
+        K, the mean number of classes in an image, or the number of images of every class; None for what
+        scores tell. An estimate that is not to be trusted is left to calibration.
     """
-    return ComposedLoss(SolvedOnFeatures(AssumedNegative(), cross_entropy))
+    return ComposedLoss(SolvedOnFeatures(expected_positives))
 
 
 class LinearWeights(NamedTuple):
@@ -71,9 +97,10 @@ class LinearWeights(NamedTuple):
 
 
 @torch.no_grad()
-def solve_head(features: Tensor, observed: Observed) -> LinearWeights:
+def solve_head(features: Tensor, observed: Observed, expected_positives: Expected = None) -> LinearWeights:
     """The head of ``soft``, from features (N, D) that all vary about alike and labels (N, L)."""
     ridge = Ridge(features)
+    told = None if expected_positives is None else _told(checked_counts(expected_positives), observed)
     classes = observed.shape[1]
     block = max(1, LABELS_AT_ONCE // len(features))  # classes: their regressions are independent
     weight, bias = features.new_zeros(classes, features.shape[1]), features.new_zeros(classes)
@@ -83,7 +110,7 @@ def solve_head(features: Tensor, observed: Observed) -> LinearWeights:
         positive = (labels == POSITIVE).to(features.dtype)
         penalty = min(PENALTIES, key=lambda one: _error(ridge.fit(positive, one).scores, positive))
         scores = ridge.fit(positive, penalty).scores
-        expected = _expected(scores, labels)
+        expected = _counted_on(_by_anchors(scores, labels) if told is None else told[some], labels)
         soft_labels = _odds(scores, labels, expected).soft_labels(scores, labels)
         fit = ridge.fit(soft_labels, LIGHTER * penalty)
         odds = _odds(fit.scores, labels, expected)
@@ -115,7 +142,12 @@ class Ridge:
     def __init__(self, features: Tensor) -> None:
         self.center = features.mean(0)
         centered = features - self.center
-        values, vectors = torch.linalg.eigh((centered.T @ centered).double())
+        if len(features) < features.shape[1]:  # as many directions as images: the rest has nothing
+            values, images = torch.linalg.eigh((centered @ centered.T).double())
+            lengths = values.clamp(min=float(values[-1]) * NEGLIGIBLE).sqrt().clamp(min=TINY)
+            vectors = centered.double().T @ (images / lengths)
+        else:
+            values, vectors = torch.linalg.eigh((centered.T @ centered).double())
         self.values, self.vectors = values.clamp(min=0).to(features), vectors.to(features)
         self.rotated = centered @ self.vectors
         self.unit = float(self.values.sum()) / len(features)
@@ -152,21 +184,31 @@ class Odds(NamedTuple):
         return torch.where(labels == UNKNOWN, unknown, (labels == POSITIVE).to(scores))
 
 
-def _expected(scores: Tensor, labels: Tensor) -> Tensor:
+def _told(expected: float | tuple[float, ...], observed: Observed) -> Tensor:
+    """(L,) How many images have each class, by K or by a number for each class."""
+    positives, negatives = (count_labels(observed, one) for one in (POSITIVE, NEGATIVE))
+    return positives_of_classes(expected, positives, negatives, len(observed))
+
+
+def _counted_on(expected: Tensor, labels: Tensor) -> Tensor:
+    """(L,) How many images have each class, if not all of the hidden ones are believed in."""
+    counts, unknown = ((labels == one).sum(0) for one in (POSITIVE, UNKNOWN))
+    return counts + torch.minimum(BELIEVED * (expected - counts), MOST_PRESENT * unknown)
+
+
+def _by_anchors(scores: Tensor, labels: Tensor) -> Tensor:
     """(L,) How many images have each class, by the share of its highest scores that is annotated.
 
     One share for all classes: few have enough labels for a share of their own. Images that are known not to
     have the class are no evidence.
     """
     counts = (labels == POSITIVE).sum(0)
-    unknown = (labels == UNKNOWN).sum(0)
     wanted = torch.maximum((ANCHORS * counts).ceil(), counts.clamp(max=FEWEST_ANCHORS)).clamp(min=1)
     order = scores.masked_fill(labels == NEGATIVE, -math.inf).argsort(0, descending=True)
-    found = (labels == POSITIVE).gather(0, order).cumsum(0)
-    depth = (found < wanted).sum(0) + 1
+    annotated = (labels == POSITIVE).gather(0, order).cumsum(0)
+    depth = (annotated < wanted).sum(0) + 1
     share = float((counts * wanted / depth).sum() / counts.sum().clamp(min=1))
-    hidden = BELIEVED * counts * (1 / max(share, TINY) - 1)
-    return counts + torch.minimum(hidden, MOST_PRESENT * unknown)
+    return counts / max(share, TINY)
 
 
 def _odds(scores: Tensor, labels: Tensor, expected: Tensor) -> Odds:
@@ -191,7 +233,7 @@ def _odds(scores: Tensor, labels: Tensor, expected: Tensor) -> Odds:
         residual = odds.soft_labels(some, known) - present
         curve = present * (1 - present) + TINY
         centered = z - (curve * z).sum(0) / curve.sum(0)
-        step_of_slope = (residual * centered).sum() / (curve * centered.square()).sum()
+        step_of_slope = (residual * centered).sum() / ((curve * centered.square()).sum() + TINY)
         slope = (odds.slope + step_of_slope.clamp(-1, 1)).clamp(FLATTEST, STEEPEST)
         odds = odds._replace(slope=slope)
         present = odds.present(some)

@@ -5,7 +5,7 @@
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +15,26 @@ import numpy.typing as npt
 from sparselabel.config import AUTO, TEXT, HeadPhase, Setting, TrainConfig
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import NEGATIVE, POSITIVE
-from sparselabel.errors import ConfigError, DataError, DataWarning, command, param
+from sparselabel.errors import ConfigError, DataError, DataWarning, command, param, spell
 from sparselabel.expected_positives.class_counts import ClassCounts, read_expected_for
 from sparselabel.losses import registry
 from sparselabel.losses.base import ComposedLoss, Needs
 from sparselabel.losses.registry import presets_of, settings_of
-from sparselabel.losses.setting_checks import PER_CLASS
+from sparselabel.losses.setting_checks import COUNTS_ITSELF, PER_CLASS
 from sparselabel.losses.target_rules import no_negatives
 from sparselabel.models.backbone import NONE, OWN, PRETRAINED
 from sparselabel.models.weights import require_weights_file
 from sparselabel.models.zero_shot import require_text_model
 from sparselabel.training.class_prior import read_prior
 
-DEFAULT, DEFAULT_SOLVED, DEFAULT_STANDARDIZED, DEFAULT_WITH_MAPS = "pu", "soft", "gr", "pu+scl"
-"""The methods that ``auto`` takes (docs/results.md). On standardized features: the best on
-average over the kinds of labels that we measured, and the best of those that go by steps; where everything
-is trained: the best with one positive label."""
+DEFAULT_SOLVED, DEFAULT_STANDARDIZED = "soft", "gr"
+"""What ``auto`` is on standardized features: the best on average over the kinds of labels that we measured
+(docs/results.md), and the best of those that are trained in steps."""
+DEFAULT, DEFAULT_WITH_MAPS = "pu", "pu+scl"
+"""What ``auto`` is elsewhere, without and with logits of cells: the best with one positive label."""
 LIKELIHOOD: dict[str, Setting] = {"unknown_weight": 1.0, "entropy_weight": 0.0, "margin": 0.3}
-"""Settings of pu on standardized features if K is given; its defaults were found on raw features."""
+"""Settings of pu on standardized features if K is given and the head goes by steps; its defaults were found
+on raw features."""
 MOST_SOLVED = 500_000
 """Training images whose features a head is solved on by itself: it holds three copies of them."""
 BOOSTED = "boostlu"  # the preset of a boosted head, whatever the data set
@@ -60,13 +62,16 @@ def resolve(data: Dataset, config: TrainConfig) -> Resolved:
     refuse_scores(config)
     needs = needs_of(config)
     refuse_early(config, data, needs)
+    notes = [*chosen(asked, config)]
     if needs.solves:
+        notes += without_effect(config.method, config.head)
         config = replace(config, head=replace(config.head, epochs=1))
-    return Resolved(config, needs, tuple(chosen(asked, config)))
+    return Resolved(config, needs, tuple(notes))
 
 
 def with_expected_positives(config: TrainConfig, data: Dataset) -> TrainConfig:
-    """Set K if it is needed and not given: counted in fully labeled validation data (Verelst 2023 §4.1).
+    """Set K if it is not given: counted in fully labeled validation data (Verelst 2023 §4.1), else estimated
+    where it is needed.
 
     A file of expected positives is read already now, to find what is wrong with it.
     """
@@ -92,6 +97,8 @@ def with_expected_positives(config: TrainConfig, data: Dataset) -> TrainConfig:
     expected: Setting = AUTO
     if "val" in data.splits and data.split("val").observed.complete:
         expected = round(float(data.split("val").observed.per_image(POSITIVE).mean()), 3)
+    elif not registry.needs_expected_positives(config.method):
+        return config
     return replace(config, settings=config.settings | {"expected_positives": expected})
 
 
@@ -133,9 +140,12 @@ def method_of(
     if scores is not None:
         settings["scores"] = scores
     if isinstance(settings.get("expected_positives"), str):
+        base = registry.parse(config.method).base
         settings["expected_positives"] = 1.0 if counts is None else counts.per_image
-        if counts is not None and registry.parse(config.method).base in PER_CLASS:
+        if counts is not None and base in PER_CLASS:
             settings["expected_positives"] = tuple(counts.expected.tolist())
+        if counts is not None and base in COUNTS_ITSELF and not counts.trusted:
+            settings["expected_positives"] = None
     return registry.make_method(config.method, **settings)
 
 
@@ -146,8 +156,8 @@ def with_chosen_method(config: TrainConfig, images: int = 0) -> TrainConfig:
     """
     if config.method != AUTO:
         return config
-    default_steps = config.head == HeadPhase() and not config.settings
-    if default_steps and images <= MOST_SOLVED:
+    its_own = config.settings.keys() <= settings_of(DEFAULT_SOLVED).keys()
+    if its_own and config.head == HeadPhase() and images <= MOST_SOLVED:
         standardized = replace(config, method=DEFAULT_SOLVED)
     elif config.settings.keys() <= settings_of(DEFAULT_STANDARDIZED).keys():
         standardized = replace(config, method=DEFAULT_STANDARDIZED)
@@ -175,6 +185,14 @@ def chosen(asked: TrainConfig, config: TrainConfig) -> Iterator[str]:
     if config.settings.get("preset") != asked.settings.get("preset"):
         instead = f"preset {config.settings['preset']} instead of {asked.settings['preset']}"
         yield f"{instead}: a boosted head has settings of its own"
+
+
+def without_effect(method: str, head: HeadPhase) -> Iterator[str]:
+    """A note on settings of steps, where the head is computed and takes none."""
+    default = asdict(replace(HeadPhase(), epochs=head.epochs) if head.epochs == 1 else HeadPhase())
+    given = [param(f"head.{name}", value) for name, value in asdict(head).items() if value != default[name]]
+    if given:
+        yield spell(f"{method} computes the head, without steps: nothing comes of {', '.join(given)}")
 
 
 def stores_cells(config: TrainConfig) -> bool:

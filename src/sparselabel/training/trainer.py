@@ -32,7 +32,7 @@ from sparselabel.losses.base import (
     Step,
     observed_rows,
 )
-from sparselabel.losses.soft_labels import solve_head
+from sparselabel.losses.soft_labels import SolvedOnFeatures, solve_head
 from sparselabel.models.classifier import LinearHead, Output
 from sparselabel.progress import Bar
 from sparselabel.run import Run
@@ -159,7 +159,9 @@ class Trainer:
         sums: dict[str, Tensor] = {}
         histogram = ScoreHistogram(self.unobserved_positives)
         for lr, batch in stage.batches(epoch, prefetch=self.method.prefetch):
-            step, losses = self.train_step(stage, batch, replace(progress, lr=lr))
+            if lr != progress.lr:
+                progress = replace(progress, lr=lr)
+            step, losses = self.train_step(stage, batch, progress)
             for name, loss in losses.items():
                 sums[name] = sums.get(name, 0) + loss.detach()
             if self.truth_known:
@@ -175,10 +177,11 @@ class Trainer:
     def solve(self, progress: Progress) -> tuple[dict[str, float], list[int] | None]:
         """In place of an epoch: compute the head from the stored features of all training images."""
         head, features = self.network.head, self.loaders.features("train")
-        if not isinstance(head, LinearHead):
-            raise TypeError("only a linear head can be solved")
+        label_loss = self.method.label_loss
+        if not isinstance(head, LinearHead) or not isinstance(label_loss, SolvedOnFeatures):
+            raise TypeError("only a linear head can be solved, with the method that is for it")
         features = self.on_device(features.to(head.linear.weight.dtype))
-        solved = solve_head(head.standardized(features).cpu(), self.observed)
+        solved = solve_head(head.standardized(features).cpu(), self.observed, label_loss.expected)
         head.linear.weight.copy_(solved.weight)
         head.linear.bias.copy_(solved.bias)
         rows = torch.from_numpy(rows_of(len(features), self.fabric.global_rank, self.fabric.world_size))
