@@ -63,7 +63,8 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     ----------
     method
         A method that needs no images: all but those with heat maps, points or several views
-        (`sparselabel methods` lists them). ``bce`` is for complete labels.
+        (`sparselabel methods` lists them). ``bce`` is for complete labels. "auto" is ``soft`` for up to 2,500
+        rows and ``gr`` for more or with ``settings``; with scores of another model it is ``pu``.
     expected_positives
         K, the mean number of classes in an image. With None it is counted or estimated where the method
         needs it, with "auto" for any method: calibration has a use for it too.
@@ -92,6 +93,8 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     Attributes
     ----------
+    method_
+        The method: what "auto" stands for.
     classes_
         (L,) Their names, from the columns of a DataFrame; else numbers.
     coef_, intercept_
@@ -112,7 +115,7 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def __init__(
         self,
-        method: str = "soft",
+        method: str = "auto",
         *,
         expected_positives: float | str | None = None,
         epochs: int | None = None,
@@ -212,9 +215,9 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def _checked(self) -> Needs:
         """The needs of the method; raises for methods and parameters that cannot work, before training."""
         settings = dict(self.settings or {})
-        if not isinstance(self.method, str):
-            raise ConfigError(f"a method is a name, not {self.method!r}", what="method", value=self.method)
-        needs = needs_of(self.method, settings)
+        if not isinstance(self.method_, str):
+            raise ConfigError(f"a method is a name, not {self.method!r}", what="method", value=self.method_)
+        needs = needs_of(self.method_, settings)
         images = [
             what
             for needed, what in (
@@ -227,11 +230,11 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         ]
         if images:
             raise ConfigError(
-                f"{self.method} needs {' and '.join(images)}, which one vector per image does not have",
+                f"{self.method_} needs {' and '.join(images)}, which one vector per image does not have",
                 f"take one that needs labels alone, as {param('method', 'pu')}",
                 "train on the images",
                 what="method",
-                value=self.method,
+                value=self.method_,
             )
         if "expected_positives" in settings:
             raise ConfigError(
@@ -295,7 +298,7 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def _counts(self, features: Features, labels: Labels, seed: int) -> ClassCounts | None:
         """Estimated positives of every class, if the method needs them and no number was given."""
-        needed = needs_expected_positives(self.method) or self.expected_positives == "auto"
+        needed = needs_expected_positives(self.method_) or self.expected_positives == "auto"
         if isinstance(self.expected_positives, numbers.Real) or not needed:
             return None
         names = tuple(str(name) for name in self.classes_)
@@ -334,9 +337,9 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 value=scores.shape,
                 allowed=labels.shape,
             )
-        if "scores" not in settings_of(self.method):
+        if "scores" not in settings_of(self.method_):
             raise ConfigError(
-                f"{self.method} has no use for {param('scores')}",
+                f"{self.method_} has no use for {param('scores')}",
                 f"take {param('method', 'pu')}",
                 f"leave {param('scores')} out",
                 what="scores",
@@ -377,13 +380,13 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         inputs.sub_(mean).div_(scale)
         observed = labels[rows]
         given = dict(self.settings or {})
-        if "expected_positives" in settings_of(self.method):
+        if "expected_positives" in settings_of(self.method_):
             given["expected_positives"] = self._expected(observed)
         if needs.solves:
             told = given.get("expected_positives")
             if low := below_observed(told, (observed == POSITIVE).sum(0), len(observed)):
                 warnings.warn(low, stacklevel=3)
-            label_loss = make_method(self.method, **given).label_loss
+            label_loss = make_method(self.method_, **given).label_loss
             solved = label_loss.solve_head(inputs, torch.from_numpy(observed))
             self._set_weights(solved.weight, solved.bias, mean, scale)
             self.n_iter_ = 1
@@ -406,17 +409,17 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             given["scores"] = scores[rows]
         if needs.truth and (observed == UNKNOWN).any():
             raise ConfigError(
-                f"{self.method} is for complete labels, and some are unknown",
+                f"{self.method_} is for complete labels, and some are unknown",
                 f"take a method for unknown labels, as {param('method', 'pu')}",
                 what="method",
-                value=self.method,
+                value=self.method_,
             )
         truth = observed if needs.truth else None
         with warnings.catch_warnings():
             # Complete labels are no mistake here: a search compares methods on whatever labels there are.
             warnings.filterwarnings("ignore", "nothing is unknown", DataWarning)
             criterion = SparseLoss(
-                self.method, observed, epochs=epochs, lr=optimizer, truth=truth, seed=seed, **given
+                self.method_, observed, epochs=epochs, lr=optimizer, truth=truth, seed=seed, **given
             )
         generator = torch.Generator().manual_seed(seed)
         with torch.random.fork_rng(devices=[]):
@@ -450,7 +453,7 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def _expected(self, observed: Labels) -> "float | npt.NDArray[np.float64] | None":
         """The expected positives for the method: one number per class if known and supported, else K."""
-        counts, base = self.class_counts_, parse(self.method).base
+        counts, base = self.class_counts_, parse(self.method_).base
         if counts is not None and base in COUNTS_ITSELF and not counts.trusted:
             return None
         if counts is None or base not in PER_CLASS:

@@ -35,8 +35,6 @@ DEFAULT, DEFAULT_WITH_MAPS = "pu", "pu+scl"
 LIKELIHOOD: dict[str, Setting] = {"unknown_weight": 1.0, "entropy_weight": 0.0, "margin": 0.3}
 """Settings of pu on standardized features if K is given and the head goes by steps; its defaults were found
 on raw features."""
-MOST_SOLVED = 500_000
-"""Training images whose features a head is solved on by itself: it holds three copies of them."""
 BOOSTED = "boostlu"  # the preset of a boosted head, whatever the data set
 
 
