@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks import report as made_up
 from benchmarks.common import imagined
 from sparselabel.data.dataset import Dataset
-from sparselabel.metrics import score_file
+from sparselabel.metrics import tiled_scores
 from sparselabel.resources import forget_peak, peak_memory
 from sparselabel.run import Run
 
@@ -73,7 +73,7 @@ def _evaluate(folder: Path, images: int, classes: int) -> Callable[[], object]:
     from sparselabel.inference.evaluate import keep_evaluation
     from sparselabel.inference.saved_scores import new_scores
     from sparselabel.metrics.localization import LocalizationMetric
-    from sparselabel.metrics.score_file import ScoreFile, ScoreMatrix
+    from sparselabel.metrics.tiled_scores import ScoreMatrix, TiledScores
 
     data, run = Dataset.open(folder), Run(folder / "run")
     write_class_thresholds(run, data, _scores(2000, classes))
@@ -83,7 +83,7 @@ def _evaluate(folder: Path, images: int, classes: int) -> Callable[[], object]:
 
     def evaluate() -> object:
         scores: ScoreMatrix | None = new_scores(run, split)
-        if isinstance(scores, ScoreFile):
+        if isinstance(scores, TiledScores):
             for _ in range(0, images, BATCH):
                 scores.append(_scores(BATCH, classes))
         else:
@@ -125,7 +125,7 @@ def _measured(work: str, folder: Path, images: int, classes: int) -> tuple[float
         _prepare(folder, images, classes)
         return 0.0, 0.0, 0.0
     if work.endswith(IN_FILE):
-        score_file.LARGEST_SCORES = 0
+        tiled_scores.LARGEST_SCORES = 0
     works = {"evaluate": _evaluate, "report": _report, "review": _review}
     ready = works[work.removesuffix(IN_FILE)](folder, images, classes)
     forget_peak()

@@ -23,11 +23,10 @@ from torch import Tensor
 from sparselabel.data.image_paths import image_paths
 from sparselabel.data.transforms import squashed
 from sparselabel.inference.class_thresholds import no_class_thresholds
+from sparselabel.inference.prediction_tables import PredictionWriter
 from sparselabel.inference.predictor import Predictor, load_predictor
-from sparselabel.inference.writer import Output
 from sparselabel.models.backbone import NONE, make_backbone
-from sparselabel.models.classifier import Classifier, LinearHead
-from sparselabel.models.classifier import Output as Said
+from sparselabel.models.classifier import Classifier, LinearHead, Output
 from sparselabel.resources import keep_freed_memory
 
 IMAGES, DRAWN, ENTRIES, CLASSES, SIZE = 20_000, 200, 1_000_000, 80, 64
@@ -95,8 +94,8 @@ def _small() -> Predictor:
 def _stub(folder: Path) -> dict[str, float]:
     views = np.zeros((3, 2, 2), np.uint8)
 
-    def model(inputs: Tensor, maps: bool = False) -> Said:
-        return Said(torch.linspace(-4, 4, CLASSES).expand(len(inputs), -1))
+    def model(inputs: Tensor, maps: bool = False) -> Output:
+        return Output(torch.linspace(-4, 4, CLASSES).expand(len(inputs), -1))
 
     predictor = Predictor(
         model, squashed(2), no_class_thresholds(_names(), "nothing"), read=lambda path: views
@@ -120,7 +119,7 @@ def _names() -> tuple[str, ...]:
 
 
 def _predict(predictor: Predictor, names: Iterator[str], out: Path) -> None:
-    output = Output(str(out), predictor.classes, {}, all_scores=False, resume=False)
+    output = PredictionWriter(str(out), predictor.classes, {}, all_scores=False, resume=False)
     for found in predictor(names):
         output.write(found)
     output.finish()

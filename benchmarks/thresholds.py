@@ -22,7 +22,7 @@ from sparselabel.inference.class_thresholds import ClassThresholds, choose, thre
 from sparselabel.inference.saved_scores import saved_scores
 from sparselabel.metrics.calibration import logits_of
 from sparselabel.metrics.precision_recall import precision_recall_f1
-from sparselabel.metrics.score_file import Scores
+from sparselabel.metrics.tiled_scores import Scores
 from sparselabel.run import Run
 
 SEEDS = range(3)

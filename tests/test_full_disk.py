@@ -18,10 +18,16 @@ from sparselabel.errors import ResourceError, SparselabelError
 from sparselabel.file_formats import write_array
 from sparselabel.files import write_json
 from sparselabel.inference import review_scores
-from sparselabel.inference.prediction_files import FiftyOneFile, LabelStudioFile, SortedImages, XmpSidecars
+from sparselabel.inference.prediction_files import (
+    FiftyOneFile,
+    LabelStudioFile,
+    MapFolder,
+    SortedImages,
+    XmpSidecars,
+)
 from sparselabel.inference.prediction_shards import PredictionShards
+from sparselabel.inference.prediction_tables import PredictionWriter
 from sparselabel.inference.predictor import Prediction
-from sparselabel.inference.writer import MapFolder, Output
 from sparselabel.locks import locked
 from sparselabel.report.gallery import Gallery
 from sparselabel.run import Run
@@ -58,7 +64,7 @@ def all_of(made: Any) -> Callable[[Path], None]:
 
 
 def table(disk: Path) -> None:
-    output = Output(str(disk / "tags.csv"), CLASSES, {"run": "r"}, all_scores=True, resume=False)
+    output = PredictionWriter(str(disk / "tags.csv"), CLASSES, {"run": "r"}, all_scores=True, resume=False)
     for prediction in predictions(disk):
         output.write(prediction)
     output.finish()

@@ -1,4 +1,4 @@
-"""Atomic writes, and checks that a path can be written. ``file_formats.py`` reads files."""
+"""Atomic writes, checks that a path can be written, cache folders. ``file_formats.py`` reads files."""
 
 import errno
 import fcntl
@@ -57,14 +57,14 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def _partial_of(path: Path) -> tuple[Path, int | None]:
-    """What a file is called until it is whole, and the lock on it; another name where somebody has that one.
+    """The name of a file until it is complete, and a lock on it; a name of its own if another holds the lock.
 
-    What a killed process left has no lock, and is written over.
+    What a killed process left has no lock, and is overwritten.
     """
     partial = path.with_name(path.name + ".partial")
     while True:
         with suppress(FileNotFoundError):
-            if not stat.S_ISREG(partial.lstat().st_mode):  # a link, of whom it may be: it is not followed
+            if not stat.S_ISREG(partial.lstat().st_mode):  # a link, whoever made it, is not followed
                 partial.unlink()
         lock = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
@@ -104,6 +104,14 @@ def write_arrays(path: Path, **arrays: "npt.ArrayLike") -> None:
 BRING_BACK = ("bring it back as it was", f"begin anew with {param('force', True)}")
 
 ANOTHER_OUT = (f"choose another {param('out')}",)
+
+
+def cache_folder(name: str) -> Path:
+    """The folder of one of our caches: below SPARSELABEL_CACHE, XDG_CACHE_HOME or ~/.cache."""
+    given = os.environ.get("SPARSELABEL_CACHE")
+    if given:
+        return Path(given) / name
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sparselabel" / name
 
 
 def require_folder_to_write(folder: Path, *remedies: str) -> None:

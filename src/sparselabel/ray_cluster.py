@@ -84,7 +84,7 @@ def _knock(address: str) -> None:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Without what Ray's C++ remarks on standard error when it starts, as on its own log level."""
+    """Silence standard error while Ray starts: its C++ code logs there whatever the log level."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)

@@ -1,12 +1,16 @@
+import inspect
 import json
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sparselabel.cli.prepare import Target
+from sparselabel.cli.prepare import app as prepare_exports
 from sparselabel.config import Preparation
+from sparselabel.data.readers import READERS, options_of, reader
+from sparselabel.data.readers.raw_dataset import RawDataset
 from tests.cli.conftest import Command, images, in_a_subprocess
 
 WIDE = "a class with a very long name, [red]marked up[/nothing], :cat:, " + "w" * 200
@@ -219,15 +223,23 @@ def test_json_through_a_pipe(tmp_path: Path) -> None:
     [
         (
             ["coco", "--labels", "list.txt", "--images", "jpg"],
-            {"labels": "list.txt", "images": "jpg", "keep_empty": False, "skip_missing": False},
+            {"labels": Path("list.txt"), "images": Path("jpg")},
         ),
-        (["nuswide", "--images", "jpg"], {"images": "jpg"}),
-        (["cub"], {"images": None}),
-        (["imagenet"], {"labels": None, "synsets": None, "real": None}),
+        (["coco", "--keep-empty", "--skip-missing"], {"keep_empty": True, "skip_missing": True}),
+        (["nuswide", "--images", "jpg"], {"images": Path("jpg")}),
+        (["cub"], {}),
+        (["imagenet"], {}),
         (
             ["imagenet", "--labels", "a.csv", "--synsets", "b.txt", "--real", "c.json"],
-            {"labels": "a.csv", "synsets": "b.txt", "real": "c.json"},
+            {"labels": Path("a.csv"), "synsets": Path("b.txt"), "real": Path("c.json")},
         ),
+        (
+            ["table", "--images", "s3://bucket/photos", "--column", "jpg", "--separator", "", "--unlabeled"],
+            {"images": "s3://bucket/photos", "column": "jpg", "separator": "", "unlabeled": True},
+        ),
+        (["table", "--cluster", "auto"], {"cluster": "auto"}),
+        (["folder"], {}),
+        (["voc"], {}),
     ],
 )
 def test_readers_get_their_flags(
@@ -235,19 +247,23 @@ def test_readers_get_their_flags(
 ) -> None:
     calls: list[Any] = []
 
-    def reader(name: str) -> Callable[..., None]:
-        return lambda source, **options: calls.append((source, options)) if name == words[0] else None
-
-    monkeypatch.setattr("sparselabel.data.readers.reader", reader)
-
-    def write(read: Callable[[], None], to: Target) -> None:
-        read()
-        calls.append((to.out, to.force, to.how))
+    def write(read: partial[RawDataset], to: Target) -> None:
+        calls.append((read.func, read.args, read.keywords, to.out, to.force, to.how))
 
     monkeypatch.setattr("sparselabel.cli.prepare.write", write)
     assert command("prepare", words[0], "here", *words[1:], "--out", "there", "--validation", "0") == 0
-    paths = {name: Path(value) if isinstance(value, str) else value for name, value in given.items()}
-    assert calls == [(Path("here"), paths), (Path("there"), False, Preparation(validation=0))]
+    given = {"cluster": None} | given if words[0] == "table" else given
+    asked = reader(words[0]), (Path("here"),), given
+    assert calls == [(*asked, Path("there"), False, Preparation(validation=0))]
+
+
+def test_every_reader_is_a_command_with_its_options() -> None:
+    for name in READERS:
+        command = prepare_exports[name].default_command
+        assert command is not None
+        options, flags = options_of(name), inspect.signature(command).parameters
+        assert [*flags] == ["source", *(option for option in options if option != "cluster"), "to"]
+        assert all(flags[one].default == options[one].default for one in flags if one in options)
 
 
 def test_real_labels_are_mentioned(command: Command) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from sparselabel.config import HeadPhase
 from sparselabel.recipes import load, names, text_of
 from sparselabel.run import Run
 from tests.cli.conftest import Captured, Command
@@ -69,6 +70,16 @@ def test_training_by_name_and_by_file(command: Command, captured: Captured) -> N
     assert command("train", "prepared", "--out", "run", "--config", "mine.toml", "--seed", 3) == 0
     assert captured.config.seed == 3
     assert captured.config.settings == config.settings
+
+
+def test_epochs_of_a_head_that_was_computed_are_not_those_of_another_method(
+    command: Command, captured: Captured
+) -> None:
+    Path("soft.toml").write_text(
+        'method = "soft"\nfrozen = true\n[head]\nepochs = 1\nlr = 0.5\n', encoding="utf-8"
+    )
+    assert command("train", "prepared", "--out", "run", "--config", "soft.toml", "--method", "an") == 0
+    assert (captured.config.method, captured.config.head) == ("an", HeadPhase(lr=0.5))
 
 
 def test_a_file_and_a_recipe_are_one_too_many(command: Command, captured: Captured) -> None:

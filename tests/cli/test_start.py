@@ -17,6 +17,8 @@ WITHOUT_TORCH = (
     "--version",
     "train --help",
     "predict --help",
+    "prepare --help",
+    "prepare coco --help",
     "recipes",
     "recipes scl/voc",
     "prepare scenes --train 12 --test 4 --size 32 --out scenes",

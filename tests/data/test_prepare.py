@@ -56,6 +56,24 @@ def source(tmp_path: Path) -> RawDataset:
     return read_table(tmp_path / "photos", random_labels(24), ["train"] * 20 + ["test"] * 4)
 
 
+def test_words_for_a_reader_stay_words(tmp_path: Path) -> None:
+    lines = [
+        "file,tags,fold",
+        *(f"{n},{'cat+dog' if n % 2 else 'cat'},{'test' if n > 3 else 'train'}" for n in range(6)),
+    ]
+    (tmp_path / "labels.txt").write_text("\n".join(lines), "cp1252")
+    for n in range(6):
+        paint(tmp_path / "photos" / f"{n}.png", n)
+    words = {"image": "file", "label": "tags", "split": "fold", "separator": "+", "suffix": ".png"}
+    data = Dataset.from_table(
+        tmp_path / "labels.txt", str(tmp_path / "photos"), **words, encoding="cp1252", validation=0
+    )
+    assert data.classes == ("cat", "dog")
+    assert (len(data.train), len(data.splits["test"])) == (4, 2)
+    with pytest.raises(ConfigError, match="there is no parameter 'column'"):
+        Dataset.from_folder(tmp_path / "photos", column="jpg")
+
+
 def test_labels_are_hidden_before_the_split(source: RawDataset, tmp_path: Path) -> None:
     prepared = prepare(source, tmp_path / "out", SINGLE)
     whole = source.splits["train"].labels

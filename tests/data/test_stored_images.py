@@ -53,6 +53,8 @@ def sources(folder: Path) -> Iterator[tuple[str, str]]:
 
 def test_prepared_data_points_into_shards(folder: Path) -> None:
     plain = Dataset.from_table("labels.csv", images="photos", out="plain")
+    with pytest.raises(DataError, match="png"):
+        Dataset.from_table("labels.csv", images="t.parquet", column="png", out="wrong")
     for name, images in sources(folder):
         data = Dataset.from_table("labels.csv", images=images, out=name)
         assert {key: split.digest for key, split in data.splits.items()} == {

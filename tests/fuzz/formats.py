@@ -558,18 +558,18 @@ def _read_figures(folder: Path) -> object:
 def _large_scores(folder: Path) -> None:
     """Scores that are too many for memory, and those that a run was given; without checksums that fit."""
     from sparselabel.inference.saved_scores import keep_scores, new_scores
-    from sparselabel.metrics import score_file
-    from sparselabel.training.given_scores import keep_given_scores
+    from sparselabel.metrics import tiled_scores
+    from sparselabel.training.load_external_scores import save_external_scores
 
     _run(folder)
     run = Run(folder / "run")
     split = run.split("test")
-    with patch.object(score_file, "LARGEST_SCORES", 1):
+    with patch.object(tiled_scores, "LARGEST_SCORES", 1):
         file = new_scores(run, split)
         assert file is not None
         file.append(np.random.default_rng(0).random((len(split), 2), np.float32))
         keep_scores(run, split, file)
-    keep_given_scores(run, np.zeros((3, 2), np.float32))
+    save_external_scores(run, np.zeros((3, 2), np.float32))
     text = {"how": "auto", "K": 2.0, "interval": [1.0, 3.0], "trusted": True, "why": "made up"}
     write_json(run.expected_file, text)
     (folder / ".lock").write_text('{"process": 1, "host": "a", "command": "train"}\n')
@@ -579,15 +579,15 @@ def _read_large_scores(folder: Path) -> object:
     from sparselabel.doctor import _expected_positives
     from sparselabel.inference.saved_scores import saved_scores
     from sparselabel.locks import _holders
-    from sparselabel.training import given_scores
+    from sparselabel.training import load_external_scores
 
     run = _run_of(folder)
     with (
         patch("sparselabel.inference.saved_scores.require_checksum"),
-        patch.object(given_scores, "require_own_checksum"),
+        patch.object(load_external_scores, "require_own_checksum"),
     ):
         scores = saved_scores(run, "test").scores[:]
-        given = given_scores._mapped(run.given_scores_file, _data(folder))
+        given = load_external_scores.external_scores_in(run.given_scores_file, _data(folder))
     return scores, given, [*_holders(folder / ".lock")], [*_expected_positives(run.path)]
 
 
@@ -762,10 +762,12 @@ def _predictions(folder: Path) -> None:
 
 
 def _read_predictions(folder: Path) -> object:
-    from sparselabel.inference.writer import Output
+    from sparselabel.inference.prediction_tables import PredictionWriter
 
     for name in ("p.csv", "p.jsonl"):
-        output = Output(str(folder / name), ("cat", "dog"), {"run": "r"}, all_scores=False, resume=True)
+        output = PredictionWriter(
+            str(folder / name), ("cat", "dog"), {"run": "r"}, all_scores=False, resume=True
+        )
         try:
             [*output.skip(iter(["a.jpg"]))]
         finally:

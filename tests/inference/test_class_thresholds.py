@@ -105,21 +105,21 @@ def test_sparse_labels_with_known_counts_decide_nearly_as_full_ones(run: Run, da
     assert f1[1] > f1[0] - 0.02
     assert f1[2] > f1[0] - 0.06
     # The interval of K becomes that of precision and recall, around what is expected.
-    assert aware.between is None
+    assert aware.ranges is None
     k = TRUTH.sum() / IMAGES
     content = {"classes": rows, "images": IMAGES, "trusted": False, "how": "auto"}
     write_json(run.expected_file, content | {"interval": [0.8 * k, 1.3 * k]})
     rough = chosen_from(run, data, single)
-    assert rough.between is not None
+    assert rough.ranges is not None
     expected = threshold_metrics(SCORES, labels, rough)["expected"]
-    assert expected["between"] == rough.between
-    for name, (low, high) in rough.as_json()["between"].items():
+    assert expected["ranges"] == rough.ranges
+    for name, (low, high) in rough.as_json()["ranges"].items():
         assert low < high, name
         assert low - 1e-4 <= expected[name] <= high + 1e-4, name
     truth = threshold_metrics(SCORES, data.split("val").truth, rough)
-    assert rough.between["precision"][0] < truth["micro_precision"] < rough.between["precision"][1]
+    assert rough.ranges["precision"][0] < truth["micro_precision"] < rough.ranges["precision"][1]
     write_json(run.thresholds_file, rough.as_json())
-    assert _read(run.thresholds_file, list(CLASSES)).between == rough.between
+    assert _read(run.thresholds_file, list(CLASSES)).ranges == rough.ranges
 
 
 def test_thresholds_for_what_is_asked(run: Run, data: Dataset) -> None:

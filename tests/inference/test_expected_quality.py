@@ -35,9 +35,9 @@ def measured(
         dict(zip(keys, numbers, strict=True)) | {"name": n}
         for n, numbers in zip(CLASSES, by_class, strict=True)
     ]
-    between = {"labels_per_image": [1.26, 2.08], "precision": [0.62, 0.86], "recall": [0.66, 0.74]}
+    ranges = {"labels_per_image": [1.26, 2.08], "precision": [0.62, 0.86], "recall": [0.66, 0.74]}
     expected = {"basis": "estimated", "labels_per_image": 1.52, "precision": 0.72, "recall": 0.69}
-    expected |= {"between": between}
+    expected |= {"ranges": ranges}
     return {
         "images": images,
         "labels": labels,

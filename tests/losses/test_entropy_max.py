@@ -1,4 +1,4 @@
-"""Soft labels of em+apl; tests/losses/test_reweighted.py ties them to the authors' numbers."""
+"""Soft labels of em+apl; test_entropy_max_golden.py ties them to the authors' numbers."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Large losses, worked by hand; tests/losses/test_reweighted.py ties them to the authors' numbers."""
+"""Large losses, worked by hand; test_large_loss_golden.py ties them to the authors' numbers."""
 
 from pathlib import Path
 

@@ -118,6 +118,22 @@ def test_what_is_never_observed_or_constant_is_no_number_that_is_not_finite() ->
     assert float(scores[:, 4].min()) > 0.9
 
 
+def test_labels_that_do_not_vary_are_learned_as_they_are() -> None:
+    for features, observed in ((FEATURES[:1], OBSERVED[:1]), (FEATURES[:40], torch.ones_like(OBSERVED[:40]))):
+        solved = solve_head(features, observed)
+        scores = torch.sigmoid(features @ solved.weight.T + solved.bias)
+        assert float(scores[observed == 1].min()) > 0.5
+
+
+def test_more_features_than_images_have_the_regression_of_the_features_alone() -> None:
+    features, targets = FEATURES[:40], OBSERVED[:40].float()
+    wide = torch.cat([features, torch.zeros(40, 24)], dim=1)
+    narrow, widened = Ridge(features).fit(targets, 2.0), Ridge(wide).fit(targets, 2.0)
+    torch.testing.assert_close(widened.scores, narrow.scores)
+    weight = Ridge(wide).vectors @ widened.coefficients
+    torch.testing.assert_close(weight[:24], Ridge(features).vectors @ narrow.coefficients)
+
+
 def test_classes_in_blocks_and_labels_in_rows_change_little(monkeypatch: pytest.MonkeyPatch) -> None:
     from sparselabel.data.labels import SparseLabels
 

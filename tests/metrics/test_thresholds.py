@@ -4,8 +4,8 @@ import pytest
 from sparselabel.errors import ConfigError
 from sparselabel.metrics.thresholds import (
     PRECISIONS,
-    between,
     f1_thresholds,
+    interpolate_thresholds,
     precision_thresholds,
 )
 
@@ -28,18 +28,20 @@ def test_the_lowest_threshold_with_a_precision() -> None:
 def test_precisions_between_the_kept_ones() -> None:
     kept = np.stack([np.linspace(0.1, 0.7, len(PRECISIONS)), PRECISIONS])
     kept[1, 0] = 0.3
-    assert between(kept, 0.5).tolist() == [kept[0, 0], 0.3]
-    assert between(kept, 0.525) == pytest.approx([(kept[0, 0] + kept[0, 1]) / 2, (0.3 + 0.55) / 2])
-    assert between(kept, 0.99) == pytest.approx([0.7, 0.99])
+    assert interpolate_thresholds(kept, 0.5).tolist() == [kept[0, 0], 0.3]
+    assert interpolate_thresholds(kept, 0.525) == pytest.approx(
+        [(kept[0, 0] + kept[0, 1]) / 2, (0.3 + 0.55) / 2]
+    )
+    assert interpolate_thresholds(kept, 0.99) == pytest.approx([0.7, 0.99])
 
 
 def test_files_of_older_versions_have_2_where_no_image_reached_a_precision() -> None:
     kept = np.full((1, len(PRECISIONS)), 2.0)
-    assert between(kept, 0.5).tolist() == [0.5]
-    assert between(kept, 0.92).tolist() == [0.92]
+    assert interpolate_thresholds(kept, 0.5).tolist() == [0.5]
+    assert interpolate_thresholds(kept, 0.92).tolist() == [0.92]
 
 
 @pytest.mark.parametrize("precision", [0.0, -1.0, 0.49, 0.995, 90.0, float("nan")])
 def test_precisions_that_nobody_can_promise(precision: float) -> None:
     with pytest.raises(ConfigError, match=r"`precision` must be from 0\.5 to 0\.99, not"):
-        between(np.zeros((1, len(PRECISIONS))), precision)
+        interpolate_thresholds(np.zeros((1, len(PRECISIONS))), precision)

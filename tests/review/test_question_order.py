@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparselabel.data import labels
 from sparselabel.errors import ConfigError, DataError
-from sparselabel.review import question_order as order
 from sparselabel.review.question_order import Pool, questions
 
 SCORES = np.array([[0.9, 0.8, 0.5], [0.7, 0.6, 0.45], [0.2, 0.1, 0.3], [0.95, np.nan, 0.4]], np.float32)
@@ -68,12 +68,12 @@ def test_blocks_do_not_matter(seed: int, count: int, block: int) -> None:
     random = np.random.default_rng(seed)
     scores = (random.integers(0, 12, (23, 4)) / 11).astype(np.float16)  # many are equal
     observed = random.choice(np.array([-1, -1, -1, 0, 1], np.int8), (23, 4))
-    before = order.BLOCK
-    order.BLOCK = 4 * block
+    before = labels.BLOCK
+    labels.BLOCK = 4 * block
     try:
         found = {how: pairs(questions(scores, observed, how, count)) for how in ("useful", "likely")}
     finally:
-        order.BLOCK = before
+        labels.BLOCK = before
     rows, classes = np.nonzero(observed == -1)
     ranked = sorted(zip(rows.tolist(), classes.tolist(), strict=True), key=lambda e: (-scores[e], e[0], e[1]))
     assert found["likely"] == ranked[:count]

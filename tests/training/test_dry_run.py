@@ -45,6 +45,13 @@ def test_it_tells_phases_and_sizes_and_leaves_nothing(small: Dataset, tmp_path: 
     assert cost.gpu == cost.features == cost.files == 0
 
 
+def test_a_head_that_is_computed_takes_one_step(small: Dataset, tmp_path: Path) -> None:
+    config = tiny("soft", frozen=True, finetune=FinetunePhase(epochs=0))
+    (phase,) = dry_run(small, config, tmp_path / "run", HERE, QUIET).phases
+    assert (phase.epochs, phase.steps, phase.batch_size) == (1, 1, 61)
+    assert phase.seconds > 0
+
+
 def test_sizes_are_those_of_the_run(small: Dataset, tmp_path: Path) -> None:
     config = tiny("en+scl", finetune=FinetunePhase(epochs=1, batch_size=16, optimizer="adamw", ema_decay=0.9))
     cost = dry_run(small, config, tmp_path / "run", HERE, QUIET)

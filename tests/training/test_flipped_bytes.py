@@ -14,10 +14,10 @@ from sparselabel.errors import DataError, RunError
 from sparselabel.inference.saved_scores import keep_scores, new_scores, saved_scores
 from sparselabel.inference.scorer import load_classifier
 from sparselabel.losses.memory.row_store import HEADER_BYTES, FileRowStore
-from sparselabel.metrics import score_file
+from sparselabel.metrics import tiled_scores
 from sparselabel.run import Run
 from sparselabel.training.checkpoint import Checkpoint
-from sparselabel.training.given_scores import _mapped, keep_given_scores
+from sparselabel.training.load_external_scores import external_scores_in, save_external_scores
 from sparselabel.training.train_run import run_metadata, train_run
 from tests.training.conftest import small_scenes, tiny
 from tests.training.trainers import make_trainer
@@ -92,18 +92,18 @@ def test_flipped_bytes_of_scores_are_noticed(
     run.begin(tiny("an"), run_metadata(small, ["train"]), resume=False, force=False)
     shape = small.split("test").truth.matrix.shape
     scores = np.random.default_rng(0).random(shape, np.float32)
-    monkeypatch.setattr(score_file, "LARGEST_SCORES", 100)
+    monkeypatch.setattr(tiled_scores, "LARGEST_SCORES", 100)
     large = new_scores(run, small.split("test"))
     assert large is not None
     large.append(scores)
     keep_scores(run, small.split("test"), large)
     assert np.array_equal(saved_scores(run, "test").scores[:], scores)
     given = run.given_scores_file
-    keep_given_scores(run, np.zeros(small.train.truth.matrix.shape, np.float32))
-    assert not _mapped(given, small).any()
+    save_external_scores(run, np.zeros(small.train.truth.matrix.shape, np.float32))
+    assert not external_scores_in(given, small).any()
     for file, read in (
         (run.large_scores_file("test"), lambda: saved_scores(run, "test")),
-        (given, lambda: _mapped(given, small)),
+        (given, lambda: external_scores_in(given, small)),
     ):
         flip(file, 0.5)
         with pytest.raises(RunError) as error:

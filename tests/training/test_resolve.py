@@ -43,6 +43,16 @@ def test_auto_keeps_heat_maps_where_everything_is_trained(config: TrainConfig, m
     assert with_chosen_method(with_chosen_method(config)) == with_chosen_method(config)
 
 
+def test_settings_of_steps_are_said_to_have_no_effect_on_a_head_that_is_computed(small: Dataset) -> None:
+    alone = tiny("soft", frozen=True, head=HeadPhase(epochs=5, lr=0.1), finetune=ALONE)
+    (note,) = resolve(small, alone).notes
+    assert (
+        note
+        == "soft computes the head, without steps: nothing comes of `head={'epochs': 5}`, `head={'lr': 0.1}`"
+    )
+    assert resolve(small, replace(alone, head=HeadPhase(epochs=1))).notes == ()
+
+
 def test_auto_solves_no_head_on_more_features_than_memory_may_hold() -> None:
     assert with_chosen_method(TrainConfig(frozen=True), 500_000).method == "soft"
     assert with_chosen_method(TrainConfig(frozen=True), 500_001).method == "gr"

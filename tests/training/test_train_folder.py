@@ -1,5 +1,7 @@
 """Settings chosen for a folder of images."""
 
+from dataclasses import replace
+
 import pytest
 
 from sparselabel.config import HeadPhase, Machine, TrainConfig
@@ -11,7 +13,9 @@ def test_the_schedule_is_chosen_by_machine_and_images(monkeypatch: pytest.Monkey
     said: list[str] = []
     cpu, plain = Machine(accelerator="cpu"), TrainConfig()
     config = choose_schedule(plain, set(), cpu, 5000, said.append)
-    assert (config.frozen, config.head.batch_size) == (True, 64)
+    assert config == replace(plain, frozen=True)  # of which auto makes soft
+    named = choose_schedule(replace(plain, method="gr"), set(), cpu, 5000, said.append)
+    assert (named.frozen, named.head.batch_size) == (True, 64)
     assert said[-1].startswith("no GPU: a linear classifier on features of resnet50")
     assert choose_schedule(plain, {"finetune.epochs"}, cpu, 5000, said.append) == plain
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)

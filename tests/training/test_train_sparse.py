@@ -21,8 +21,8 @@ from sparselabel.inference.evaluate import evaluate_run
 from sparselabel.inference.saved_scores import saved_scores
 from sparselabel.losses.base import Layout, observed_rows
 from sparselabel.losses.registry import make_method
-from sparselabel.metrics import score_file
-from sparselabel.metrics.score_file import ScoreFile
+from sparselabel.metrics import tiled_scores
+from sparselabel.metrics.tiled_scores import TiledScores
 from sparselabel.review.question_order import questions
 from sparselabel.run import Run
 from tests.sparse_and_dense import CLASSES, both, few_labels
@@ -73,15 +73,15 @@ def test_scores_in_a_file_are_measured_alike(
     pair: tuple[Dataset, Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = trained(pair[0], tmp_path / "memory", "an")
-    monkeypatch.setattr(score_file, "LARGEST_SCORES", 64)
-    monkeypatch.setattr(score_file, "TILE", 4)
+    monkeypatch.setattr(tiled_scores, "LARGEST_SCORES", 64)
+    monkeypatch.setattr(tiled_scores, "TILE", 4)
     other = trained(pair[1], tmp_path / "file", "an")
     assert numbers_of(one) == numbers_of(other)
     run = Run.open(other.path, data=pair[1], model=Tiny())
     measured = evaluate_run(run, "test")
     assert measured["mean_average_precision"] == numbers_of(one)["test"]["mean_average_precision"]
     kept = saved_scores(run, "test")
-    assert isinstance(kept.scores, ScoreFile)
+    assert isinstance(kept.scores, TiledScores)
     assert np.array_equal(kept.scores[:], saved_scores(one, "test").scores[:])
     assert not run.scores_file("test").exists()
     with pytest.raises(ResourceError):

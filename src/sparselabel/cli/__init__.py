@@ -31,7 +31,6 @@ from sparselabel.cli import (
     train,
     write_labels,
 )
-from sparselabel.cli import prepare as prepare_exports
 from sparselabel.cli.arguments import AS_FLAGS, note_flags, refuse_fractions, take_file
 from sparselabel.cli.help import HELP_FLAGS, ShortHelp, explained
 from sparselabel.cli.terminal import printable
@@ -61,7 +60,14 @@ app = App(
 for flag in ("--help", "--version"):
     app[flag].group = "Flags"
 app.suppress_keyboard_interrupt = False  # main says how to go on
-app.command(prepare_exports.app)  # prepare's, with its commands for published data and annotation tools
+app.command(
+    "sparselabel.cli.prepare:app",  # imported when it is wanted: the readers take time
+    name="prepare",
+    help="""Read a data set, check every image, and write it in the form that training opens at once.
+
+    Example: `sparselabel prepare table labels.csv --images photos --out prepared`
+    """,
+)
 app.command(data.data)
 app.command(write_labels.labels)
 app.command(methods.methods)

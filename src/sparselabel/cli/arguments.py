@@ -195,7 +195,17 @@ def read_settings(
     about = take_recipe(values, source)
     if "config" in values:
         raise ConfigError(f"{source} names another file (config): one file has all settings")
+    if _is_solved(values.get("method")):
+        values.get("head", {}).pop("epochs", None)  # one, for itself: another method has its own number
     return values, about, source
+
+
+def _is_solved(method: object) -> bool:
+    """Whether a method of a file computes its head, which has no epochs then."""
+    from sparselabel.config import AUTO
+    from sparselabel.losses.registry import needs_of, parse
+
+    return isinstance(method, str) and method != AUTO and needs_of(parse(method).base, {}).solves
 
 
 def _is_whole(hint: Any) -> bool:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 from sparselabel.cli.compare import Listed, show
-from sparselabel.cli.prepare import Target, scenes
 from sparselabel.cli.terminal import exit_if_failed, plain_console
 from sparselabel.config import FinetunePhase, HeadPhase, Preparation, TrainConfig, Views
 
@@ -42,6 +41,7 @@ def demo(
     force
         Start over.
     """
+    from sparselabel.cli.prepare import Target, scenes
     from sparselabel.comparison.compare import compare
     from sparselabel.report.figures.heatmap_figures import draw_heat_maps
     from sparselabel.report.make_report import make_report

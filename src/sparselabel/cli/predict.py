@@ -106,7 +106,7 @@ def predict(
     """
     from sparselabel.data.image_paths import check_image_words
     from sparselabel.files import require_folder_to_write
-    from sparselabel.inference.writer import Output, check_out
+    from sparselabel.inference.prediction_tables import PredictionWriter, check_out
 
     if batch < 1:
         raise ConfigError(f"{param('batch')} must be at least 1 image, not {batch}", what="batch")
@@ -150,7 +150,7 @@ def predict(
     more = _more_files(
         whole, sort_into, images, predictor, run, write_xmp=write_xmp, links=links, force=force or resume
     )
-    output = Output(out, predictor.classes, about, all_scores=all_scores, resume=resume)
+    output = PredictionWriter(out, predictor.classes, about, all_scores=all_scores, resume=resume)
     try:
         seen = _write(predictor, images, output, maps, batch, workers, column, more)
     except BrokenPipeError:  # whoever read the output has seen enough, as `| head` has
@@ -330,7 +330,8 @@ def _write(
     """Predict and write all; how many images, labels and images that cannot be read there were."""
     from sparselabel.data.image_paths import common_folder, count_images, image_paths, other_files
     from sparselabel.data.image_paths import images as images_at
-    from sparselabel.inference.writer import NAMED, MapFolder
+    from sparselabel.inference.prediction_files import MapFolder
+    from sparselabel.inference.prediction_tables import NAMED
 
     console = status_console()
     base = common_folder(words)

@@ -1,25 +1,29 @@
 """``sparselabel prepare``: read a data set, check it and write the prepared form.
 
-A command is its signature and its help: what is given goes to the reader of the same name.
+Every reader is a command: its options are the reader's, and its help is the reader's docstring. Importing
+this module imports them all.
 """
 
-import functools
+import ast
+import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from sparselabel.cli.arguments import FROM_FILE, FromFile
+from sparselabel.cli.arguments import AS_FLAGS, FROM_FILE, FromFile
 from sparselabel.cli.help import HELP_FLAGS
 from sparselabel.cli.terminal import progress
 from sparselabel.config import Preparation
+from sparselabel.data.readers import READERS, options_of, reader
 from sparselabel.errors import DataError, counted, param
 
 if TYPE_CHECKING:
     from sparselabel.data.readers.raw_dataset import RawDataset
-    from sparselabel.data.stored_images import StoredImages
 
 Flat = Parameter(name="*")
 DEFAULT = Preparation()
@@ -47,14 +51,7 @@ class Target:
 
 
 To = Annotated[Target, Flat]
-app = App(
-    name="prepare",
-    help="""Read a data set, check every image, and write it in the form that training opens at once.
-
-    Example: `sparselabel prepare table labels.csv --images photos --out prepared`
-    """,
-    help_flags=HELP_FLAGS,
-)
+app = App(name="prepare", help_flags=HELP_FLAGS)
 
 
 def write(read: Callable[[], "RawDataset"], to: Target) -> None:
@@ -71,147 +68,6 @@ def write(read: Callable[[], "RawDataset"], to: Target) -> None:
     everything = sum(len(split.labels) for split in source.splits.values())
     with progress(everything, f"checking {counted(everything, 'image')}") as advance:
         describe(prepare(source, to.out, to.how, force=to.force, report=advance, cluster=to.cluster))
-
-
-def reader(signature: Callable[..., None]) -> None:
-    """Decorator: make a command that passes the source and the options to the reader of the same name."""
-    name, defaults = signature.__name__.replace("_", "-"), signature.__kwdefaults__ or {}
-
-    @functools.wraps(signature)
-    def command(source: Path, *, to: Target, **options: Any) -> None:
-        from sparselabel.data import readers
-
-        def read() -> "RawDataset":
-            given = defaults | options
-            if "column" in given:  # the one reader whose images may be in shards
-                given |= {"images": _images(given["images"], given.pop("column"), to.cluster)}
-            return readers.reader(name)(source, **given)
-
-        write(read, to)
-
-    app.command(command, name=name)
-
-
-def _images(images: str | None, column: str | None, cluster: str | None) -> "Path | StoredImages | None":
-    """The folder of the images, or the stored images if they are in shards or at a URL."""
-    from sparselabel.data.stored_images import are_stored, scan
-
-    if not are_stored(images):
-        return None if images is None else Path(images)
-    with progress(None, "reading images") as advance:
-        return scan([str(images)], column, cluster=cluster, report=advance)
-
-
-@reader
-def voc(source: Path, /, *, to: To) -> None:
-    """Pascal VOC: the VOCdevkit folder, or VOC2012 inside it. The official val set becomes the test split.
-
-    Example: `sparselabel prepare voc VOCdevkit --sparsify single-positive --out prepared`
-
-    Parameters
-    ----------
-    source
-        The folder VOC2012.
-    """
-
-
-@reader
-def coco(
-    source: Path,
-    /,
-    *,
-    images: Path | None = None,
-    keep_empty: bool = False,
-    skip_missing: bool = False,
-    labels: Path | None = None,
-    to: To,
-) -> None:
-    """COCO: the folder with annotations/ and images, or one COCO-style JSON file.
-
-    Example: `sparselabel prepare coco coco --sparsify single-positive --out prepared`
-
-    Parameters
-    ----------
-    source
-        The folder, or the JSON file.
-    images
-        Folder of the images, if it is not where COCO has it.
-    keep_empty
-        Keep images without any object.
-    skip_missing
-        Leave out images whose file is missing, instead of stopping.
-    labels
-        List of the labels that training sees, as published with Hill and SPLC: `image,class class ...`.
-    """
-
-
-@reader
-def table(
-    source: Path,
-    /,
-    *,
-    images: str | None = None,
-    column: str | None = None,
-    image: str | None = None,
-    label: str | None = None,
-    value: str = "value",
-    split: str = "split",
-    separator: str | None = None,
-    encoding: str | None = None,
-    suffix: str = "",
-    names: Path | None = None,
-    skip_missing: bool = False,
-    unlabeled: bool = False,
-    to: To,
-) -> None:
-    """A CSV, TSV, XLSX or Parquet table: a row per label (image, label), or a column per class (1, 0, empty).
-
-    Example: `sparselabel prepare table labels.csv --images photos --out prepared`
-
-    Parameters
-    ----------
-    source
-        The table.
-    images
-        Folder of the images; default: the table's folder. Also tars ('shards/*.tar'), Parquet tables that
-        contain images, or a URL (s3://bucket/photos): images stay there, and training reads them there.
-    column
-        Column of --images with the images' bytes, if that is a Parquet table.
-    image
-        Column with the image's file name; default: image, filename, file, path or the like.
-    label
-        Column with the label; default: label, labels, class, tags or the like. A table without it has a
-        column per class.
-    value
-        Column that says whether the label is present (1) or absent (0).
-    split
-        Column that says train, val or test.
-    separator
-        What separates several labels in one cell; default: detected. '' means that nothing does.
-    encoding
-        Text encoding of the table, such as cp1252 or utf-16; default: detected.
-    suffix
-        Suffix to append to the names of images to get file names (.jpg).
-    names
-        Table of codes and their names, if the labels are codes.
-    skip_missing
-        Leave out images whose file is missing, instead of stopping.
-    unlabeled
-        Also train on images in the folder that the table does not name.
-    """
-
-
-@reader
-def folder(source: Path, /, *, to: To) -> None:
-    """Class folders: an image's folder is its label; "cat,dog" is two labels, "not cat" or "-cat" a negative.
-
-    Example: `sparselabel prepare folder photos --out prepared`
-
-    Parameters
-    ----------
-    source
-        The folder of class folders (or of train/, val/, test/ with class folders).
-    """
 
 
 @app.command
@@ -240,143 +96,29 @@ def scenes(*, train: int = 3000, test: int = 1000, size: int = 96, seed: int = 0
     write(draw, to)
 
 
-@reader
-def nuswide(source: Path, /, *, images: Path | None = None, to: To) -> None:
-    """NUS-WIDE: formatted_train_images.npy and so on, or ImageList/ and Groundtruth/; images in Flickr/.
+def _command_of(name: str) -> Callable[..., None]:
+    """A command with the options and the help of a reader, and those of ``Target``."""
+    read, options = reader(name), options_of(name)
+    scans = options.pop("cluster", None) is not None  # images that are in no folder
 
-    Example: `sparselabel prepare nuswide nuswide --sparsify single-positive --out prepared`
+    def command(source: Path, /, *, to: Target, **given: Any) -> None:
+        write(partial(read, source, **given, **({"cluster": to.cluster} if scans else {})), to)
 
-    Parameters
-    ----------
-    source
-        The folder.
-    images
-        Folder of the images, if it is not Flickr/ or Images/ in the source folder.
-    """
-
-
-@reader
-def cub(source: Path, /, *, images: Path | None = None, to: To) -> None:
-    """CUB-200-2011 with its 312 attributes: the folder CUB_200_2011.
-
-    Example: `sparselabel prepare cub CUB_200_2011 --sparsify single-positive --out prepared`
-
-    Parameters
-    ----------
-    source
-        The folder.
-    images
-        Folder of the images, if it is not images/ in the source folder.
-    """
+    source, to, _ = inspect.signature(command).parameters.values()
+    command.__signature__ = inspect.Signature([source, *options.values(), to])  # type: ignore[attr-defined]
+    command.__annotations__ = {one: option.annotation for one, option in options.items()}
+    command.__annotations__ |= {"source": Path, "to": To}
+    command.__doc__ = re.sub(r"`Dataset\.from_files\(.*\)`", _in_shell, inspect.getdoc(read) or "")
+    return command
 
 
-@reader
-def imagenet(
-    source: Path,
-    /,
-    *,
-    labels: Path | None = None,
-    synsets: Path | None = None,
-    real: Path | None = None,
-    to: To,
-) -> None:
-    """ImageNet-1K: train/ and val/, or Kaggle's folder; with ReaL's labels if real.json is there.
-
-    Example: `sparselabel prepare imagenet imagenet --out prepared`
-
-    Parameters
-    ----------
-    source
-        The folder.
-    labels
-        Labels of a val/ without class folders, if they are not in the folder: LOC_val_solution.csv, one
-        synset id per image, or the devkit's numbers.
-    synsets
-        Synset ids in the devkit's order, for the devkit's numbers.
-    real
-        ReaL's real.json, if it is not in the folder.
-    """
+def _in_shell(example: re.Match[str]) -> str:
+    """The command for a call from Python."""
+    call: Any = ast.parse(example[0].strip("`"), mode="eval").body
+    given = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
+    words = " ".join(ast.literal_eval(word) for word in call.args)
+    return AS_FLAGS.command(f"sparselabel prepare {words}", given | {"out": "prepared"})
 
 
-@reader
-def label_studio(
-    source: Path,
-    /,
-    *,
-    images: Path | None = None,
-    image: str = "image",
-    negative: str | None = None,
-    complete: bool = False,
-    to: To,
-) -> None:
-    """Label Studio: the export "JSON", with choices, boxes, points and other labeled shapes.
-
-    Example: `sparselabel prepare label-studio export.json --images photos --out prepared`
-
-    Parameters
-    ----------
-    source
-        The exported file.
-    images
-        Folder of the images; default: the folder of the file.
-    image
-        Key of the tasks' data that holds the image.
-    negative
-        Control (from_name) whose choices name absent classes.
-    complete
-        Classes that annotators did not name are absent; by default they are unknown.
-    """
-
-
-@reader
-def cvat(
-    source: Path,
-    /,
-    *,
-    images: Path | None = None,
-    negative: str | None = None,
-    complete: bool = False,
-    to: To,
-) -> None:
-    """CVAT: the export "CVAT for images 1.1", with tags, boxes, points and other shapes.
-
-    Example: `sparselabel prepare cvat annotations.xml --images photos --out prepared`
-
-    Parameters
-    ----------
-    source
-        The file annotations.xml, or its folder.
-    images
-        Folder of the images; default: images/ beside the file, or the folder of the file.
-    negative
-        Checkbox attribute that marks the class of a tag or shape as absent.
-    complete
-        Classes that annotators did not mark are absent; by default they are unknown.
-    """
-
-
-@reader
-def fiftyone(
-    source: Path,
-    /,
-    *,
-    images: Path | None = None,
-    negatives: Path | None = None,
-    complete: bool = False,
-    to: To,
-) -> None:
-    """FiftyOne: the exports FiftyOneImageClassificationDataset and FiftyOneImageDetectionDataset.
-
-    Example: `sparselabel prepare fiftyone labels.json --out prepared`
-
-    Parameters
-    ----------
-    source
-        The file labels.json, or its folder.
-    images
-        Folder of the images; default: data/ beside the file, or the folder of the file.
-    negatives
-        A second export, with absent classes.
-    complete
-        Classes that are not named are absent; by default they are unknown.
-    """
+for _format in READERS:
+    app.command(_command_of(_format), name=_format)

@@ -20,7 +20,7 @@ from sparselabel.cli.arguments import (
 )
 from sparselabel.cli.report import report
 from sparselabel.cli.terminal import first_process, plain_console
-from sparselabel.config import Handling, Machine, TrainConfig, without_none
+from sparselabel.config import AUTO, Handling, Machine, TrainConfig, without_none
 from sparselabel.errors import ConfigError, DataError, spell
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def train(
     from sparselabel.data.answers import with_files
 
     if scores is not None:
+        _refuse_scores(config.method)
         config = replace(config, settings=config.settings | {"scores": scores})
     own, backbone = data.is_dir() and not (data / "dataset.json").exists(), None  # a folder of images
     out = out or run_folder(data)
@@ -110,7 +111,8 @@ def train(
     console = plain_console()
     _tell_quality(result, prepared, out)
     which = " of the last phase" if len(config.phases) > 1 else ""
-    console.print(f"best epoch{which}: {result['best_epoch']} of {result['epochs']}")
+    if result["epochs"] > 1:
+        console.print(f"best epoch{which}: {result['best_epoch']} of {result['epochs']}")
     for split in ("validation", "test"):
         if result[split] is not None and not is_meaningless(result[split]):
             console.print(f"{split} {result[split]['name']}: {100 * result[split]['value']:.2f}")
@@ -155,6 +157,16 @@ def _teller(handling: Handling) -> Callable[[str], None]:
     """A function that prints notes on chosen settings, unless the run is quiet."""
     console = plain_console()
     return lambda text: None if handling.quiet else console.print(spell(text))
+
+
+def _refuse_scores(method: str) -> None:
+    """Raise if a method that was named has no use for another model's scores."""
+    from sparselabel.losses.registry import settings_of
+
+    if method != AUTO and "scores" not in settings_of(method):
+        raise ConfigError(
+            f"{method} has no use for --scores", "take --method pu or en", "leave --scores out", what="scores"
+        )
 
 
 def _open(data: Path, labels: Path | None) -> "Dataset":

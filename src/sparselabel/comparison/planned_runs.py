@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sparselabel.comparison.grid import CHOOSE, VARY, Varied
-from sparselabel.config import Setting, TrainConfig, place_of
+from sparselabel.config import Setting, TrainConfig, nested_remedies
 from sparselabel.errors import ConfigError, SparselabelError, command, listing, nearest, param
 
 Chosen = tuple[tuple[str, str], ...]
@@ -137,7 +137,7 @@ def _refuse_unknown_settings(settings: dict[str, Setting], known: dict[str, dict
     none = f"none of the methods {listing(known)}"
     for name, value in settings.items():
         if name not in names:
-            remedies = place_of(name, value) or [nearest(name, names)]
+            remedies = nested_remedies(name, value) or [nearest(name, names)]
             raise ConfigError(f"{none} has a setting {name!r}", *remedies, what=name)
     preset = settings.get("preset")
     if preset is not None and not any(has_preset(method, preset) for method in known):

@@ -167,9 +167,9 @@ class _Processes:
     def __init__(self) -> None:
         import torch
 
-        # Elsewhere a process would run the user's program again; autograd's threads for a GPU bear no copies.
-        able = sys.platform == "linux" and not torch.accelerator.is_available()
-        self.most = torch.get_num_threads() if able else 1
+        # Only fork does not run the user's program again, and autograd's threads for a GPU do not survive it.
+        can_fork = sys.platform == "linux" and not torch.accelerator.is_available()
+        self.most = torch.get_num_threads() if can_fork else 1
         self._running: dict[Connection, tuple[BaseProcess, list[PlannedRun]]] = {}
 
     def __enter__(self) -> "_Processes":
@@ -190,12 +190,12 @@ class _Processes:
         self._running[ours] = process, group
 
     def wait_for_room(self, size: int) -> Iterator[Outcome]:
-        """What ends until there is room for one that takes so many bytes; if none runs, there is."""
+        """Wait until a group of so many bytes fits; yields the outcomes of groups that end meanwhile."""
         while self._running and (len(self._running) == self.most or available_memory() < size):
             yield from self._ended()
 
     def wait_for_all(self) -> Iterator[Outcome]:
-        """What ends until none is left."""
+        """Wait for all groups; yields their outcomes."""
         while self._running:
             yield from self._ended()
 
@@ -223,11 +223,14 @@ def _train_apart(
     command: Sequence[str],
     handling: Handling,
 ) -> None:
-    """Train a group in a copy of the process; this one ends without a word if it is interrupted."""
+    """Train a group in a forked process, which an interrupt ends without a traceback."""
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # a bar's may be locked by a thread left behind
+    sys.stdout, sys.stderr = (
+        sys.__stdout__,
+        sys.__stderr__,
+    )  # a bar's may be locked by a lost thread
     torch.set_num_threads(1)
     outcomes = [*_train_group(data, group, machine, command, replace(handling, quiet=True))]
     results.send(outcomes)

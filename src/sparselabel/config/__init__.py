@@ -32,7 +32,7 @@ from sparselabel.config.training import (
     TrainConfig,
     Views,
     configure,
-    place_of,
+    nested_remedies,
     without_none,
 )
 from sparselabel.schema import from_dict
@@ -66,7 +66,7 @@ __all__ = [
     "configure",
     "from_dict",
     "load",
-    "place_of",
+    "nested_remedies",
     "save",
     "take_recipe",
     "without_none",

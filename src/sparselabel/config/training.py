@@ -419,7 +419,7 @@ def configure(
     return train, machine, handling
 
 
-def place_of(name: str, value: object) -> list[str]:
+def nested_remedies(name: str, value: object) -> list[str]:
     """Remedies for a keyword that belongs into others, as ``epochs`` into ``head`` and ``finetune``."""
     inner = {one.name: getattr(TrainConfig(), one.name) for one in fields(TrainConfig)}
     homes = [one for one, table in inner.items() if is_dataclass(table) and hasattr(table, name)]

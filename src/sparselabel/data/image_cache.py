@@ -1,7 +1,7 @@
 """A bounded folder of remote images, so that a second epoch need not fetch them again.
 
-It is below SPARSELABEL_CACHE, XDG_CACHE_HOME or ~/.cache. SPARSELABEL_IMAGE_CACHE_GB says how large it may
-become (0: there is none). Several processes share it; the images that were read longest ago make room.
+SPARSELABEL_IMAGE_CACHE_GB says how large it may become (0: there is none). Several processes share it; the
+images that were read longest ago make room.
 """
 
 import hashlib
@@ -13,16 +13,17 @@ from pathlib import Path
 
 from sparselabel.data.decode import digest_of
 from sparselabel.errors import ConfigError
+from sparselabel.files import cache_folder
 
 GIGABYTES = "SPARSELABEL_IMAGE_CACHE_GB"
-ROOM = 10.0
-LEFT = 0.9  # of its room that is taken after others made room
-LOOK = 0.02  # of its room that a process writes before it looks at how much there is
+DEFAULT_GIGABYTES = 10.0
+KEPT_SHARE = 0.9  # of its room that is still taken after images were deleted
+CHECK_SHARE = 0.02  # of its room that a process writes before it measures the folder
 
 
 def cache_room() -> int:
     """The bytes that the cache may take."""
-    text = os.environ.get(GIGABYTES, str(ROOM))
+    text = os.environ.get(GIGABYTES, str(DEFAULT_GIGABYTES))
     try:
         room = float(text)
     except ValueError:
@@ -30,21 +31,17 @@ def cache_room() -> int:
     if not 0 <= room < math.inf:
         problem = f"{GIGABYTES} must be a number of gigabytes from 0 on, not {text!r}"
         raise ConfigError(
-            problem, f"set it to one, as {GIGABYTES}={ROOM:g}", "unset it", what=GIGABYTES, value=text
+            problem,
+            f"set it to one, as {GIGABYTES}={DEFAULT_GIGABYTES:g}",
+            "unset it",
+            what=GIGABYTES,
+            value=text,
         )
     return int(room * 1e9)
 
 
-def image_cache_folder() -> Path:
-    """The folder of the cache."""
-    given = os.environ.get("SPARSELABEL_CACHE")
-    if given:
-        return Path(given) / "images"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sparselabel" / "images"
-
-
 _written: dict[int, int] = {}
-"""Bytes that this process has written since it last looked."""
+"""Bytes that this process has written since it last measured the folder."""
 
 
 def cached(key: str, digest: int | None, fetch: Callable[[], bytes]) -> bytes:
@@ -53,7 +50,7 @@ def cached(key: str, digest: int | None, fetch: Callable[[], bytes]) -> bytes:
     if not room:
         return fetch()
     name = hashlib.blake2b(key.encode(errors="surrogateescape"), digest_size=16).hexdigest()
-    file = image_cache_folder() / name[:2] / name
+    file = cache_folder("images") / name[:2] / name
     if digest is not None:
         with suppress(OSError):
             content = file.read_bytes()
@@ -75,8 +72,8 @@ def _keep(file: Path, content: bytes, room: int) -> None:
     except OSError:
         partial.unlink(missing_ok=True)
         raise
-    written = _written.get(os.getpid(), room) + len(content)  # the first one looks
-    if written < LOOK * room:
+    written = _written.get(os.getpid(), room) + len(content)  # the first one measures
+    if written < CHECK_SHARE * room:
         _written[os.getpid()] = written
         return
     _written[os.getpid()] = 0
@@ -86,7 +83,7 @@ def _keep(file: Path, content: bytes, room: int) -> None:
 def make_room(room: int) -> None:
     """Delete the images that were read longest ago, until there is room for others."""
     cached = []
-    for folder in image_cache_folder().iterdir():
+    for folder in cache_folder("images").iterdir():
         for entry in os.scandir(folder):
             with suppress(OSError):  # another process was first
                 stat = entry.stat()
@@ -98,5 +95,5 @@ def make_room(room: int) -> None:
         with suppress(OSError):
             os.unlink(path)  # noqa: PTH108 - there may be millions
         taken -= size
-        if taken <= LEFT * room:
+        if taken <= KEPT_SHARE * room:
             return

@@ -232,30 +232,30 @@ def _images_in_table(file: str, images: TableImages, groups: tuple[int, int] | N
 def _rows(file: str, images: TableImages, groups: tuple[int, int]) -> Iterator[ShardImage | tuple[str, str]]:
     """The images of rows, or their paths, with the group."""
     row = sum(images.rows[: groups[0]])
-    columns = [images.column] + ([images.names] if images.names else [])
     with _open_table(file) as table:
         for number in range(*groups):
-            group = f"{file}#{number}"
-            for batch in table.iter_batches(ROWS, row_groups=[number], columns=columns, use_threads=False):
-                values = batch.column(images.column).to_pylist()
-                names = batch.column(images.names).to_pylist() if images.names else [None] * len(values)
-                for value, name in zip(values, names, strict=True):
-                    yield _image_in_row(file, row, value, name, group)
-                    row += 1
+            for name, value in _cells_of_group(table, images.column, images.names, number):
+                yield _image_in_row(file, row, value, name, f"{file}#{number}")
+                row += 1
+
+
+def _cells_of_group(table: Any, column: str, names: str | None, group: int) -> Iterator[tuple[Any, Any]]:
+    """Names and values of a row group, of which a few rows are in memory at a time."""
+    columns = [column] + ([names] if names else [])
+    for batch in table.iter_batches(ROWS, row_groups=[group], columns=columns, use_threads=False):
+        values = batch.column(column).to_pylist()
+        named = batch.column(names).to_pylist() if names else [None] * len(values)
+        yield from zip(named, values, strict=True)
 
 
 def rows_of_group(file: str, column: str, names: str | None, group: int) -> Iterator[tuple[Any, bytes]]:
     """Names and images of a table's row group; no bytes where there is no image."""
     with _open_table(file) as table:
-        columns = [column] + ([names] if names else [])
-        for batch in table.iter_batches(ROWS, row_groups=[group], columns=columns, use_threads=False):
-            values = batch.column(column).to_pylist()
-            shown = batch.column(names).to_pylist() if names else [None] * len(values)
-            for name, value in zip(shown, values, strict=True):
-                if isinstance(value, dict):  # Hugging Face's
-                    yield value.get("path") if name is None else name, value.get("bytes") or b""
-                else:
-                    yield name, value or b""
+        for name, value in _cells_of_group(table, column, names, group):
+            if isinstance(value, dict):  # Hugging Face's
+                yield value.get("path") if name is None else name, value.get("bytes") or b""
+            else:
+                yield name, value or b""
 
 
 def row_group(file: str, column: str, group: int) -> list[bytes]:

@@ -131,13 +131,13 @@ class FeatureLoader:
         geometries: dict[int, tuple[ViewGeometry, ...]] = {}
         for array in batches:
             rows = torch.from_numpy(array)
-            if len(rows) not in geometries:
-                geometries[len(rows)] = (ViewGeometry.whole(len(rows)),)
+            if (size := len(array)) not in geometries:  # len of a tensor takes longer
+                geometries[size] = (ViewGeometry.whole(size),)
             wanted = rows if array.min(initial=0) >= 0 else rows.clamp(min=0)
             inputs = self.features.index_select(0, wanted)
             if self.check is not None:
                 self.check(wanted.numpy(), inputs.numpy())
-            yield Batch(rows, (inputs.float() if self.half else inputs,), geometries[len(rows)])
+            yield Batch(rows, (inputs.float() if self.half else inputs,), geometries[size])
 
 
 class ImageLoader:

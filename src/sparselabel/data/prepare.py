@@ -7,7 +7,6 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from sparselabel.data.labels import (
     count_per_class,
 )
 from sparselabel.data.parallel import in_parallel
-from sparselabel.data.readers import READERS
+from sparselabel.data.readers import READERS, options_of
 from sparselabel.data.readers import reader as reader_of
 from sparselabel.data.readers.raw_dataset import SPLITS, RawDataset, RawSplit
 from sparselabel.data.sparsify import refuse_incomplete, sparsify, split_rows, stratified_rows, subset_rows
@@ -40,7 +39,7 @@ from sparselabel.data.split_writer import (
     seen_spatial_labels,
     write_splits,
 )
-from sparselabel.data.stored_images import StoredImages, are_stored, scan
+from sparselabel.data.stored_images import StoredImages
 from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing, nearest, param
 from sparselabel.files import TemporaryFolder
 from sparselabel.locks import locked
@@ -144,25 +143,16 @@ def prepare_files(
     """Read files with one of the readers and prepare them, in ``out`` or in a temporary folder.
 
     ``options`` are those of the reader and the fields of ``Preparation``; and ``cluster``, the address of a
-    Ray cluster that reads the images, and ``column``, of tables with images inside.
+    Ray cluster that reads the images.
     """
     if reader not in READERS:
         problem = f"there is no reader {reader!r}"
         raise ConfigError(problem, nearest(reader, READERS), what="reader", value=reader)
-    read = reader_of(reader)
-    column, cluster = options.pop("column", None), options.pop("cluster", None)
-    own = [name for name, one in signature(read).parameters.items() if one.kind is one.KEYWORD_ONLY]
-    how = {name: value for name, value in options.items() if name not in own}
-    given = {name: _as_path(value) for name, value in options.items() if name in own}
-    preparation = preparation_of(how, own)
-
-    def read_all(_: Path) -> RawDataset:
-        if are_stored(options.get("images")):
-            with progress_bar(status_console(), None, "reading images") as bar:
-                given["images"] = scan([options["images"]], column, cluster=cluster, report=bar.advance)
-        return read(Path(source), **given)
-
-    return _prepared(read_all, preparation, out, force, cluster)
+    own = {name: one.annotation for name, one in options_of(reader).items()}
+    given = {name: _typed(value, own[name]) for name, value in options.items() if name in own}
+    cluster = options.pop("cluster", None)
+    how = preparation_of({name: value for name, value in options.items() if name not in own}, own)
+    return _prepared(lambda _: reader_of(reader)(Path(source), **given), how, out, force, cluster)
 
 
 def prepare_objects(read: Callable[[Path], RawDataset], **options: Any) -> Dataset:
@@ -180,8 +170,9 @@ def preparation_of(options: dict[str, Any], also: Iterable[str] = ()) -> Prepara
     return Preparation(**options)
 
 
-def _as_path(value: Any) -> Any:
-    return Path(value) if isinstance(value, str | os.PathLike) else value
+def _typed(value: Any, hint: Any) -> Any:
+    """A path where the reader takes nothing but one; texts stay texts."""
+    return Path(value) if isinstance(value, str | os.PathLike) and hint in (Path, Path | None) else value
 
 
 def _prepared(

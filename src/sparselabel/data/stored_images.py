@@ -8,7 +8,7 @@ local cache (``image_cache.py``).
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,12 +67,9 @@ class StoredImages:
         """The names of all images, sorted."""
         return sorted(self.names.tolist())
 
-    @property
+    @cached_property
     def _row_of(self) -> dict[str, int]:
-        rows: dict[str, int] | None = self.__dict__.get("_rows")
-        if rows is None:
-            rows = self.__dict__["_rows"] = {name: row for row, name in enumerate(self.names.tolist())}
-        return rows
+        return {name: row for row, name in enumerate(self.names.tolist())}
 
     def of(self, names: Texts) -> "StoredImages":
         """The images of these names, in this order; one that is not there is in no file."""

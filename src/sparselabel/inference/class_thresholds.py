@@ -26,8 +26,8 @@ from sparselabel.metrics.calibration import (
 )
 from sparselabel.metrics.class_prevalence import Prevalence, PrevalenceSource, Situation, estimate_prevalence
 from sparselabel.metrics.precision_recall import Counts
-from sparselabel.metrics.score_file import ScoreMatrix, image_blocks
-from sparselabel.metrics.thresholds import PRECISIONS, all_thresholds, between, check_threshold
+from sparselabel.metrics.thresholds import PRECISIONS, all_thresholds, check_threshold, interpolate_thresholds
+from sparselabel.metrics.tiled_scores import ScoreMatrix, image_blocks
 from sparselabel.run import Run
 from sparselabel.schema import LARGEST, Count, Finite, Range
 
@@ -73,8 +73,8 @@ class CalibratedThreshold(ClassThreshold):
     offset: Finite
 
 
-class Between(TypedDict):
-    """What all classes together may be by the interval of the expected positives: low and high."""
+class QualityRanges(TypedDict):
+    """Low and high ends for all classes together, as the expected positives go through their interval."""
 
     labels_per_image: list[Finite]
     precision: list[Finite]
@@ -88,7 +88,7 @@ class ThresholdsFile(TypedDict):
     images: Count
     labels: str
     basis: NotRequired[Basis]
-    between: NotRequired[Between]
+    ranges: NotRequired[QualityRanges]
     classes: list[CalibratedThreshold]
     drawn_from: NotRequired[Count]
 
@@ -104,7 +104,7 @@ class ClassThresholds:
     basis: Basis | None = None
     drawn_from: int = 0
     """How many images the split has, of which ``images`` were drawn; 0 where these are all."""
-    between: Between | None = None
+    ranges: QualityRanges | None = None
 
     def __post_init__(self) -> None:
         if self.drawn_from == self.images:
@@ -134,7 +134,7 @@ class ClassThresholds:
                     "train on data with a validation split "
                     f"({command('prepare', 'READER', 'SOURCE', validation=0.2)})",
                 )
-            return between(np.array([row.at_precision for row in self.classes]), precision)
+            return interpolate_thresholds(np.array([row.at_precision for row in self.classes]), precision)
         return np.array([row.threshold for row in self.classes])
 
     def as_json(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class ClassThresholds:
             "labels": self.labels,
             **({"drawn_from": self.drawn_from} if self.drawn_from else {}),
             **({} if self.basis is None else {"basis": self.basis}),
-            **({} if self.between is None else {"between": self.between}),
+            **({} if self.ranges is None else {"ranges": self.ranges}),
             "precisions": list(PRECISIONS),
             "classes": [
                 asdict(row) | {"slope": slope, "offset": offset}
@@ -249,26 +249,29 @@ def choose(run: Run, data: Dataset, split: PreparedSplit, scores: ScoreMatrix) -
         )
     basis = _basis(prevalence)
     kind = "complete" if basis == "complete" else "sparse"
-    between = None
+    ranges = None
     if expected is not None and expected.interval is not None and basis == expected.source:
-        values = [_together(logits, calibration, calibration, thresholds)]
+        values = [_overall_quality(logits, calibration, calibration, thresholds)]
         for factor in expected.interval:
             source = expected.times(factor)
             other = estimate_prevalence(logits, labels, data.train.observed.counts(), source, answered)
-            line = calibrate(logits, labels, other.shares, other.annotating, answered)
-            values.append(_together(logits, line, calibration, thresholds))
-        shown, right, found = ([min(each), max(each)] for each in zip(*values, strict=True))
-        between = Between(labels_per_image=shown, precision=right, recall=found)
-    return ClassThresholds(tuple(chosen), calibration, kind, len(labels), basis, len(split), between)
+            actual = calibrate(logits, labels, other.shares, other.annotating, answered)
+            values.append(_overall_quality(logits, actual, calibration, thresholds))
+        shown, precisions, recalls = ([min(each), max(each)] for each in zip(*values, strict=True))
+        ranges = QualityRanges(labels_per_image=shown, precision=precisions, recall=recalls)
+    return ClassThresholds(tuple(chosen), calibration, kind, len(labels), basis, len(split), ranges)
 
 
-def _together(
-    logits: Floats, line: Calibration, chosen: Calibration, thresholds: Floats
+def _overall_quality(
+    logits: Floats, actual: Calibration, chosen: Calibration, thresholds: Floats
 ) -> tuple[float, float, float]:
-    """Labels per image, precision and recall of all classes if ``line`` is right, not the ``chosen`` one."""
+    """Labels per image, precision and recall of all classes if ``actual`` is the right calibration.
+
+    ``thresholds`` cut scores of the ``chosen`` one.
+    """
     shows, suggested, hits = 0.0, 0, 0.0
     for classes in class_blocks(*logits.shape):
-        chance = line.of_classes(classes)(logits[:, classes])
+        chance = actual.of_classes(classes)(logits[:, classes])
         above = chosen.of_classes(classes)(logits[:, classes]) >= thresholds[classes]
         shows, suggested = shows + float(chance.sum()), suggested + int(above.sum())
         hits += float(chance[above].sum())
@@ -380,7 +383,7 @@ def _read(file: Path, classes: list[str]) -> ClassThresholds:
     calibration = Calibration(np.array([row.slope for row in rows]), np.array([row.offset for row in rows]))
     own = [one.name for one in fields(ClassThreshold)]
     decided = tuple(ClassThreshold(**{name: getattr(row, name) for name in own}) for row in rows)
-    basis, drawn_from = content.get("basis"), content.get("drawn_from", 0)  # older versions do not say
+    basis, drawn_from = content.get("basis"), content.get("drawn_from", 0)
     return ClassThresholds(
         decided,
         calibration,
@@ -388,7 +391,7 @@ def _read(file: Path, classes: list[str]) -> ClassThresholds:
         content["images"],
         basis,
         drawn_from,
-        content.get("between"),
+        content.get("ranges"),
     )
 
 
@@ -422,7 +425,7 @@ def threshold_metrics(
     counts = Counts(hits, predicted_images, labels.counts())
     averages = counts.averages()
     expected = _expected(expected_hits, counts.predicted, shows, len(labels), class_thresholds.basis)
-    expected["overall"]["between"] = class_thresholds.between
+    expected["overall"]["ranges"] = class_thresholds.ranges
     low, high = wilson(counts.hits, np.maximum(counts.predicted, 1))
     intervals = np.clip(np.stack([low, high], axis=1), 0, 1).tolist()
     rows = zip(

@@ -28,7 +28,7 @@ from sparselabel.checksums import file_checksum
 from sparselabel.config import AUTO
 from sparselabel.errors import ConfigError, ModelWarning, SparselabelError, is_out_of_memory, param
 from sparselabel.file_formats import read_json
-from sparselabel.files import write_json
+from sparselabel.files import cache_folder, write_json
 from sparselabel.models.backbone import Backbone, OwnNetwork, weights_digest
 from sparselabel.models.pretrained_classifier import PublishedClassifier
 from sparselabel.models.query2label import QueryHead
@@ -158,7 +158,7 @@ def _loaded(module: nn.Module, engine: str, example: Tensor) -> Inference:
         "openvino": (_convert_openvino, _load_openvino, "network.xml"),
         "onnxruntime": (_convert_onnx, _load_onnx, "network.onnx"),
     }[engine]
-    folder = cache_folder() / _key(module, engine, example)
+    folder = cache_folder("networks") / _key(module, engine, example)
     # What a module of somebody else computes is not known by its weights.
     own = any(isinstance(one, OwnNetwork) for one in module.modules())
     if not own and _is_whole(folder, file):
@@ -176,14 +176,6 @@ def _loaded(module: nn.Module, engine: str, example: Tensor) -> Inference:
             with suppress(OSError):  # a cache that cannot be written is none
                 _keep(Path(temporary), folder)
     return loaded
-
-
-def cache_folder() -> Path:
-    """The folder of converted networks: in SPARSELABEL_CACHE, XDG_CACHE_HOME or ~/.cache."""
-    given = os.environ.get("SPARSELABEL_CACHE")
-    if given:
-        return Path(given) / "networks"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sparselabel" / "networks"
 
 
 def _key(module: nn.Module, engine: str, example: Tensor) -> str:

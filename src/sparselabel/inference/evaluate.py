@@ -34,8 +34,8 @@ from sparselabel.locks import locked
 from sparselabel.metrics.imagenet_real import real_metrics_of
 from sparselabel.metrics.label_metrics import label_metrics
 from sparselabel.metrics.localization import GroundTruth, LocalizationMetric
-from sparselabel.metrics.score_file import ScoreMatrix
 from sparselabel.metrics.thresholds import check_threshold
+from sparselabel.metrics.tiled_scores import ScoreMatrix
 from sparselabel.models.backbone import NONE, PRETRAINED
 from sparselabel.models.classifier import Classifier
 from sparselabel.models.pretrained_classifier import (

@@ -8,7 +8,7 @@ from typing import Any
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import POSITIVE
 from sparselabel.errors import command, counted, listing
-from sparselabel.inference.class_thresholds import SOME, Between, ClassThresholds
+from sparselabel.inference.class_thresholds import SOME, ClassThresholds, QualityRanges
 
 WEAK_F1 = 0.5
 """Expected F1 below which a class is called weak."""
@@ -46,15 +46,15 @@ class Quality:
     measured: bool
     basis: str
     weak: list[tuple[str, int]]
-    between: Between | None = None
+    ranges: QualityRanges | None = None
 
     def opening(self) -> list[str]:
         """Sentences: what images show, how many suggestions are right and found, which classes are weak."""
         given = f"{self.given:.1f}".removesuffix(".0")
         labels = "label" if given == "1" else "labels"
         about = "" if self.measured else "about "
-        between = self.between or Between(labels_per_image=[], precision=[], recall=[])
-        ends = [f"{end:.1f}" for end in between["labels_per_image"]]
+        ranges = self.ranges or QualityRanges(labels_per_image=[], precision=[], recall=[])
+        ends = [f"{end:.1f}" for end in ranges["labels_per_image"]]
         shown = f"{about}{self.shown:.1f}{f' ({ends[0]} to {ends[1]})' if len({*ends}) > 1 else ''}"
         sentence = f"Your images show {shown} of the {self.classes:,} classes each"
         if self.classes == 1:
@@ -63,8 +63,8 @@ class Quality:
             sentence += f"; you gave {given} {labels}"
         sentences = [
             f"{sentence}.",
-            f"Expect {of_ten(self.precision, between['precision'])} suggested labels to be right, and "
-            f"{of_ten(self.recall, between['recall'])} present ones to be found.",
+            f"Expect {of_ten(self.precision, ranges['precision'])} suggested labels to be right, and "
+            f"{of_ten(self.recall, ranges['recall'])} present ones to be found.",
         ]
         if self.weak:
             (first, examples), *others = self.weak[:NAMED]
@@ -114,7 +114,7 @@ def quality_of(measured: dict[str, Any], split: str, train: PreparedSplit) -> Qu
         recall=recall,
         measured=complete,
         basis="complete" if complete else expected["basis"],
-        between=None if complete else expected.get("between"),
+        ranges=None if complete else expected.get("ranges"),
         weak=sorted(weak, key=lambda pair: f1[pair[0]]),
     )
 
@@ -123,11 +123,11 @@ def _f1(precision: float, recall: float) -> float:
     return 2 * precision * recall / max(precision + recall, 1e-9)
 
 
-def of_ten(share: float, between: Sequence[float] = ()) -> str:
+def of_ten(share: float, ends: Sequence[float] = ()) -> str:
     """A share as people say it: about 7 of 10, or 3 of 4 where that is nearer; a range as 6 to 9 of 10."""
-    ends = [round(10 * end) for end in between]
-    if len({*ends}) > 1:
-        return f"{ends[0]} to {ends[1]} of 10"
+    low_high = [round(10 * end) for end in ends]
+    if len({*low_high}) > 1:
+        return f"{low_high[0]} to {low_high[1]} of 10"
     if share >= 0.985:
         return "nearly all"
     if share >= 0.95:

@@ -1,7 +1,7 @@
-"""Predictions for other programs: XMP sidecars, FiftyOne, Label Studio, images sorted into folders by label.
+"""Predictions as files beside them: XMP, FiftyOne, Label Studio, images sorted by label, heat maps as PNG.
 
-Each takes one prediction after the other (``write``), and ``finish`` says what became of them. Images are
-never changed.
+Each takes one prediction after the other (``write``), and ``finish`` says what became of those for other
+programs. Images are never changed.
 """
 
 import json
@@ -9,18 +9,22 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Protocol
 from urllib.parse import quote
 from xml.sax.saxutils import escape
 
+from sparselabel.data.decode import load
+from sparselabel.data.thumbnails import with_map
+from sparselabel.data.transforms import View
 from sparselabel.errors import ResourceError, RunError, counted, param
 from sparselabel.files import atomic_write
 from sparselabel.inference.predictor import Prediction
-from sparselabel.inference.writer import inside, safe_names
 
 TOOLKIT = "sparselabel"
 """Stands in a sidecar of ours, and tells it from others."""
+MAP_SIDE = 640  # pixels of the long side
+LONGEST_NAME = 80  # letters of a class in the name of a file
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 SIDECAR = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
 <x:xmpmeta xmlns:x="adobe:ns:meta/" x:xmptk="{toolkit}">
@@ -193,3 +197,44 @@ class LabelStudioFile(_Collected):
         score = min((score for _, score in labels), default=0.0)
         made = {"model_version": TOOLKIT, "score": round(score, 4), "result": [choices] if labels else []}
         return {"data": {"image": f"/data/local-files/?d={quote(path)}"}, "predictions": [made]}
+
+
+class MapFolder:
+    """Writes DIR/<path of the image below ``base``>.<class>.png for every predicted class."""
+
+    def __init__(self, folder: Path, classes: Sequence[str], view: View, base: str = "") -> None:
+        self.folder, self.view, self.base = folder, view, base
+        self.places = {name: place for place, name in enumerate(classes)}
+        self.names = safe_names(classes)
+
+    def write(self, prediction: Prediction) -> dict[str, str]:
+        """By class, the file of its map."""
+        if prediction.maps is None or not prediction.labels:
+            return {}
+        image = load(prediction.image, MAP_SIDE)
+        image.thumbnail((MAP_SIDE, MAP_SIDE))
+        written = {}
+        for name, _ in prediction.labels:
+            file = self.folder / f"{inside(prediction.image, self.base)}.{self.names[name]}.png"
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with_map(image, prediction.maps[self.places[name]], self.view, MAP_SIDE).save(file)
+            except OSError as error:
+                raise ResourceError(f"the heat map {file} cannot be written: {error}") from error
+            written[name] = str(file)
+        return written
+
+
+def safe_names(classes: Sequence[str]) -> dict[str, str]:
+    """By class, a name that can be that of a file or folder, not hidden, and no two the same."""
+    safe = [re.sub(r"^\.+|^$|[^\w .,+()-]", "_", name)[:LONGEST_NAME] for name in classes]
+    if len({name.lower() for name in safe}) < len(safe):  # two would share a file
+        safe = [f"{place}-{name}" for place, name in enumerate(safe)]
+    return dict(zip(classes, safe, strict=True))
+
+
+def inside(path: str, base: str = "") -> PurePath:
+    """A path below ``base`` that stays in whatever folder it is put: no root, no way up."""
+    pure = PurePath(path)
+    pure = pure.relative_to(base) if pure.is_relative_to(base) else pure
+    return PurePath(*(part for part in pure.parts if part not in (pure.anchor, "..", ".")))

@@ -18,8 +18,14 @@ import numpy as np
 from sparselabel.config import ShardFormat
 from sparselabel.errors import ConfigError, param
 from sparselabel.files import named
+from sparselabel.inference.prediction_tables import (
+    csv_header,
+    csv_line,
+    json_line,
+    refuse_separators,
+    text_of,
+)
 from sparselabel.inference.predictor import Prediction
-from sparselabel.inference.writer import csv_header, csv_line, json_line, refuse_separators, text_of
 
 PARTIAL = ".writing-"
 """How files that are being written are called; what is left of them was a killed worker's."""

@@ -14,8 +14,8 @@ from sparselabel.data.labels import POSITIVE, Labels, LabelTable
 from sparselabel.errors import ResourceError, RunError, command, param
 from sparselabel.file_formats import read_arrays, read_json
 from sparselabel.files import write_arrays, write_json
-from sparselabel.metrics import score_file
-from sparselabel.metrics.score_file import ScoreFile, ScoreMatrix, Scores, in_memory
+from sparselabel.metrics import tiled_scores
+from sparselabel.metrics.tiled_scores import ScoreMatrix, Scores, TiledScores, in_memory
 from sparselabel.resources import format_bytes
 from sparselabel.run import Run
 from sparselabel.schema import Count
@@ -54,15 +54,15 @@ class SplitScores:
         return np.asarray(self.labels.values == POSITIVE).astype(np.int8)
 
 
-def new_scores(run: Run, split: PreparedSplit) -> ScoreFile | None:
+def new_scores(run: Run, split: PreparedSplit) -> TiledScores | None:
     """A file for a split's scores, if they are too many for memory; the room for it is taken now."""
     shape = split.truth.matrix.shape
-    if 4 * shape[0] * shape[1] <= score_file.LARGEST_SCORES:
+    if 4 * shape[0] * shape[1] <= tiled_scores.LARGEST_SCORES:
         return None
     file = run.large_scores_file(split.name)
     partial = file.with_name(file.name + ".partial")
     run.path.mkdir(parents=True, exist_ok=True)
-    return ScoreFile(partial, shape, refusal=_no_room)
+    return TiledScores(partial, shape, refusal=_no_room)
 
 
 def _no_room(folder: Path, size: int, free: int) -> ResourceError:
@@ -79,7 +79,7 @@ def _no_room(folder: Path, size: int, free: int) -> ResourceError:
 
 def keep_scores(run: Run, split: PreparedSplit, scores: ScoreMatrix) -> ScoreMatrix:
     """Write RUN/scores-SPLIT.npz, as floats; scores that are in a file are moved there."""
-    if not isinstance(scores, ScoreFile):
+    if not isinstance(scores, TiledScores):
         ids = np.asarray(split.truth.ids)
         write_arrays(run.scores_file(split.name), ids=ids, scores=np.asarray(scores, np.float32))
         return scores
@@ -88,7 +88,7 @@ def keep_scores(run: Run, split: PreparedSplit, scores: ScoreMatrix) -> ScoreMat
     scores.path.replace(file)
     about = {"images": _digest(split), "checksum": file_checksum(file)}
     write_json(file.with_suffix(".json"), about)
-    return ScoreFile(file, scores.shape)
+    return TiledScores(file, scores.shape)
 
 
 def _digest(split: PreparedSplit) -> str:
@@ -109,7 +109,7 @@ def saved_scores(run: Run, split: str) -> SplitScores:
         if about["images"] != _digest(prepared_split):
             raise RunError(f"{large} has the scores of other images", f"{evaluate} writes it again")
         require_checksum(large, about["checksum"], f"{evaluate} writes it again")
-        return SplitScores(run, prepared_split, ScoreFile(large, prepared_split.truth.matrix.shape))
+        return SplitScores(run, prepared_split, TiledScores(large, prepared_split.truth.matrix.shape))
     if not file.is_file():
         raise RunError(f"there is no {file}", f"{evaluate} writes it", what=file)
     arrays = read_arrays(file, {"ids": "U N", "scores": "f M L"}, f"{evaluate} writes it again")

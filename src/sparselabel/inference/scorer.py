@@ -35,7 +35,7 @@ from sparselabel.inference.engine import (
     choose_engine,
     missing_packages,
 )
-from sparselabel.metrics.score_file import ScoreFile, ScoreMatrix
+from sparselabel.metrics.tiled_scores import ScoreMatrix, TiledScores
 from sparselabel.models.backbone import NONE, Backbone, make_backbone, own_backbone
 from sparselabel.models.classifier import HEAD, Classifier, Head, LinearHead, Output
 from sparselabel.models.heads import make_head
@@ -183,7 +183,7 @@ class Scorer:
     def score_matrix(
         self,
         loader: Loader,
-        into: ScoreFile | None,
+        into: TiledScores | None,
         count: int,
         *,
         maps: bool = False,

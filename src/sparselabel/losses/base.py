@@ -215,6 +215,11 @@ class Step:
         """(B,) bool Which rows are not padding, where the outputs are."""
         return (self.rows >= 0).to(self.outputs[0].logits.device)
 
+    @cached_property
+    def padded(self) -> bool:
+        """Whether some rows are padding."""
+        return not bool((self.rows >= 0).all())
+
 
 def refuse_spatial_labels(spatial_labels: SpatialLabels, observed: Tensor) -> None:
     """Raise if a point or box is outside the labels (B, L) of a batch, or of a class labeled absent."""
@@ -260,9 +265,7 @@ class Needs:
     negatives: bool = False  # observed negatives in the training labels
     epochs: bool = False  # the total number of epochs
     lr: bool = False  # the learning rate of every step
-    solves: bool = (
-        False  # stored features of all training images: the head is computed from them, not trained
-    )
+    solves: bool = False  # stored features of all images: the head is computed from them, not trained
 
     def __or__(self, other: "Needs") -> "Needs":
         merged = {f.name: max(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
@@ -468,6 +471,7 @@ class ComposedLoss(nn.Module):
         self.reduction = reduction
         self._parts = [module for module in self.modules() if isinstance(module, LossPart)]
         self._prefetching = [part for part in self._parts if type(part).prefetch is not LossPart.prefetch]
+        self._updating = [part for part in self._parts if type(part).update is not LossPart.update]
 
     def with_term(self, name: str, term: LossPart, label_loss: LabelLoss | None = None) -> "ComposedLoss":
         """The same method with one more term; if given, ``label_loss`` replaces its own (it may wrap it).
@@ -526,16 +530,18 @@ class ComposedLoss(nn.Module):
     def forward(self, step: Step) -> dict[str, Tensor]:
         valid = step.valid
         losses, counted = _checked_entry_losses(self.label_loss, step)
-        named = {"labels": self.reduction(losses * valid[..., None], valid, counted)}
+        losses = losses * valid[..., None] if step.padded else losses
+        named = {"labels": self.reduction(losses, valid, counted)}
         for name, term in self.terms.items():
             named[name] = term(step)
         return named
 
-    @torch.no_grad()
     def update(self, step: Step) -> None:
-        """Let every part remember the step, after the optimizer's."""
-        for part in self.parts():
-            part.update(step)
+        """Let the parts that remember something of a step do so, after the optimizer's."""
+        if self._updating:
+            with torch.no_grad():
+                for part in self._updating:
+                    part.update(step)
 
     def prefetch(self, rows: Tensor) -> None:
         """Tell the parts that prefetch which rows come soon."""

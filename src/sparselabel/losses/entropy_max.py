@@ -33,7 +33,7 @@ from sparselabel.losses.setting_checks import not_negative
 from sparselabel.losses.target_rules import positive_targets
 
 
-class SoftLabels(LossPart):
+class AsymmetricPseudoLabels(LossPart):
     """Soft labels for the unknown entries with the lowest scores, more of them in every epoch.
 
     At the start of every epoch from ``warm_up`` on, the ⌊.9·n_i/(epochs − warm_up)⌋ lowest-scored rows of
@@ -91,13 +91,13 @@ class SoftLabels(LossPart):
             real = (step.rows >= 0).cpu()
             local_index = self.layout.local_index(step.rows)[real]
             scores = torch.sigmoid(at_least_float32(step.outputs[0].logits.detach())).float().cpu()[real]
-            kept = self.rows.read(local_index)
-            self.rows.write(local_index, torch.where(kept.signbit(), -scores, kept))
+            stored = self.rows.read(local_index)
+            self.rows.write(local_index, torch.where(stored.signbit(), -scores, stored))
         threshold = topk_per_class(self._candidate_chunks, self.num_to_select, self.layout.total)
         for local_index in self._chunks():
-            chunk, kept = self._chunk(local_index), self.rows.read(local_index)
+            chunk, stored = self._chunk(local_index), self.rows.read(local_index)
             chosen = chunk.candidate & threshold.selects(chunk.scores, chunk.rows)
-            self.rows.write(local_index, torch.where(chosen, -kept, kept))
+            self.rows.write(local_index, torch.where(chosen, -stored, stored))
         self._scanned = self._asked
 
     def forward(self, step: Step) -> tuple[Tensor, Tensor]:
@@ -107,8 +107,8 @@ class SoftLabels(LossPart):
                 "em+apl looks at all training images before every epoch after its warm-up",
                 "call criterion.set_epoch(epoch), then criterion.scan(predict)",
             )
-        kept = self.rows.read(self.layout.local_index(step.rows)).to(step.observed.device)
-        return ~kept.signbit() & (step.observed == UNKNOWN), kept
+        stored = self.rows.read(self.layout.local_index(step.rows)).to(step.observed.device)
+        return ~stored.signbit() & (step.observed == UNKNOWN), stored
 
     def prefetch(self, rows: Tensor) -> None:
         self.rows.prefetch(self.layout.local_index(rows))
@@ -123,9 +123,9 @@ class SoftLabels(LossPart):
         return (self._chunk(local_index) for local_index in self._chunks())
 
     def _chunk(self, local_index: Tensor) -> Chunk:
-        kept = self.rows.read(local_index)
-        candidate = kept.signbit() & (self.layout.observed[local_index] == UNKNOWN)
-        return Chunk(self.layout.rows[local_index], _upside_down(kept.abs()), candidate)
+        stored = self.rows.read(local_index)
+        candidate = stored.signbit() & (self.layout.observed[local_index] == UNKNOWN)
+        return Chunk(self.layout.rows[local_index], _upside_down(stored.abs()), candidate)
 
 
 class EntropyMaximization(LabelLoss):
@@ -139,7 +139,10 @@ class EntropyMaximization(LabelLoss):
     side_by_side = True
 
     def __init__(
-        self, entropy_weight: float, soft_labels: SoftLabels | None = None, soft_weight: float = 1.0
+        self,
+        entropy_weight: float,
+        soft_labels: AsymmetricPseudoLabels | None = None,
+        soft_weight: float = 1.0,
     ) -> None:
         super().__init__()
         self.entropy_weight = not_negative("entropy_weight", entropy_weight, "its sign is the method's")
@@ -218,4 +221,4 @@ def em_apl(entropy_weight: float = 0.1, soft_weight: float = 0.9, warm_up: int =
     warm_up
         Epochs before the first soft labels.
     """
-    return ComposedLoss(EntropyMaximization(entropy_weight, SoftLabels(warm_up), soft_weight))
+    return ComposedLoss(EntropyMaximization(entropy_weight, AsymmetricPseudoLabels(warm_up), soft_weight))

@@ -1,4 +1,4 @@
-"""What ``SparseLoss`` is given, checked before a step: an error says what came, and what to give."""
+"""Checks of the arguments of ``SparseLoss``: an error says what came, and what to give."""
 
 import warnings
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from torch import Tensor
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataError, DataWarning, counted, param
 
-USER = 5  # frames from a warning of a step to the caller, with two of torch's modules between
+STACK_LEVEL = 5  # of a warning in a step, so that it names the caller's line: two frames are torch's
 INDEX = "the position of every image of the batch in the labels, as whole numbers (B,)"
 GEOMETRY = (
     "give geometry=, as ViewGeometry.from_params(parameters) of RandomView or TrackedTransform",
@@ -123,4 +123,4 @@ def warn_of_scores(logits: Tensor) -> None:
             what="logits",
             value=(low, high),
         )
-        warnings.warn(warning, stacklevel=USER)
+        warnings.warn(warning, stacklevel=STACK_LEVEL)

@@ -47,6 +47,7 @@ FITTED_ON = 2**20  # labels that the chance of an unknown one is fitted on
 ITERATIONS = 50
 FLATTEST, STEEPEST, FARTHEST = 0.1, 20.0, 6.0  # slope of a score's log odds; standard deviations
 TINY = 1e-9
+NEGLIGIBLE = 1e-6  # a direction's share of the largest variance: below it are errors of rounding
 
 
 SOLVED = "its head is computed and not trained"
@@ -141,7 +142,12 @@ class Ridge:
     def __init__(self, features: Tensor) -> None:
         self.center = features.mean(0)
         centered = features - self.center
-        values, vectors = torch.linalg.eigh((centered.T @ centered).double())
+        if len(features) < features.shape[1]:  # as many directions as images: the rest has nothing
+            values, images = torch.linalg.eigh((centered @ centered.T).double())
+            lengths = values.clamp(min=float(values[-1]) * NEGLIGIBLE).sqrt().clamp(min=TINY)
+            vectors = centered.double().T @ (images / lengths)
+        else:
+            values, vectors = torch.linalg.eigh((centered.T @ centered).double())
         self.values, self.vectors = values.clamp(min=0).to(features), vectors.to(features)
         self.rotated = centered @ self.vectors
         self.unit = float(self.values.sum()) / len(features)
@@ -199,8 +205,8 @@ def _by_anchors(scores: Tensor, labels: Tensor) -> Tensor:
     counts = (labels == POSITIVE).sum(0)
     wanted = torch.maximum((ANCHORS * counts).ceil(), counts.clamp(max=FEWEST_ANCHORS)).clamp(min=1)
     order = scores.masked_fill(labels == NEGATIVE, -math.inf).argsort(0, descending=True)
-    found = (labels == POSITIVE).gather(0, order).cumsum(0)
-    depth = (found < wanted).sum(0) + 1
+    annotated = (labels == POSITIVE).gather(0, order).cumsum(0)
+    depth = (annotated < wanted).sum(0) + 1
     share = float((counts * wanted / depth).sum() / counts.sum().clamp(min=1))
     return counts / max(share, TINY)
 
@@ -227,7 +233,7 @@ def _odds(scores: Tensor, labels: Tensor, expected: Tensor) -> Odds:
         residual = odds.soft_labels(some, known) - present
         curve = present * (1 - present) + TINY
         centered = z - (curve * z).sum(0) / curve.sum(0)
-        step_of_slope = (residual * centered).sum() / (curve * centered.square()).sum()
+        step_of_slope = (residual * centered).sum() / ((curve * centered.square()).sum() + TINY)
         slope = (odds.slope + step_of_slope.clamp(-1, 1)).clamp(FLATTEST, STEEPEST)
         odds = odds._replace(slope=slope)
         present = odds.present(some)

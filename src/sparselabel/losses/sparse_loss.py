@@ -38,7 +38,7 @@ from sparselabel.losses.base import (
 )
 from sparselabel.losses.heatmaps import HeatMaps
 from sparselabel.losses.loss_arguments import (
-    USER,
+    STACK_LEVEL,
     index_of,
     kind_of,
     refuse_counts,
@@ -132,7 +132,7 @@ class SparseLoss(nn.Module):
         self._pending: Step | None = None
         self._finite: Tensor | None = None
         self._seen = 0
-        self._looked = False
+        self._logits_checked = False
         self._state: dict[str, Any] | None = None
         self.register_load_state_dict_post_hook(lambda module, _: module._restore())  # type: ignore[no-untyped-call]
 
@@ -173,8 +173,8 @@ class SparseLoss(nn.Module):
         self.last = {name: loss.detach() for name, loss in losses.items()}
         loss = torch.stack([*losses.values()]).sum()
         if self.training:
-            if not self._looked:  # once: reading values on a GPU waits for it
-                self._looked = True
+            if not self._logits_checked:  # once: reading values on a GPU waits for it
+                self._logits_checked = True
                 warn_of_scores(step.outputs[0].logits)
             self._pending = _detached(step)
             self._finite = _is_finite(loss.detach(), step) if self._updates else None
@@ -202,7 +202,7 @@ class SparseLoss(nn.Module):
             self.method.scan(steps)
 
     def extra_repr(self) -> str:
-        """What stands in the parentheses when it is printed."""
+        """The text in the parentheses of ``repr``."""
         images, classes = self.observed.shape
         return f"{self.method_name!r}, {images:,} images, {classes:,} classes"
 
@@ -355,7 +355,7 @@ class SparseLoss(nn.Module):
                     f"epoch {self.epoch} has seen twice as many images as there are",
                     "call criterion.set_epoch(epoch) before the first step of every epoch",
                 ),
-                stacklevel=USER,
+                stacklevel=STACK_LEVEL,
             )
 
     def _refuse_missing(self) -> None:

@@ -33,7 +33,7 @@ from sparselabel.data.labels import (
     count_per_image,
 )
 from sparselabel.errors import ConfigError, DataError, DataWarning, listing, nearest, param
-from sparselabel.metrics.score_file import ScoreFile, ScoreMatrix, Scores, class_blocks
+from sparselabel.metrics.tiled_scores import ScoreMatrix, Scores, TiledScores, class_blocks
 
 Rule = Literal["sklearn", "voc", "hits"]
 Unknown = Literal["negative", "ignore"]
@@ -65,7 +65,7 @@ class Subset:
 
 
 def average_precision(
-    scores: "npt.ArrayLike | ScoreFile",
+    scores: "npt.ArrayLike | TiledScores",
     labels: "npt.ArrayLike | SparseLabels",
     rule: Rule = "sklearn",
     unknown: Unknown | None = None,
@@ -74,7 +74,7 @@ def average_precision(
     """(L,) The average precision of each class, 0..1.
 
     ``scores`` and ``labels`` are (N, L), for N images and L classes; higher scores come first. Both may be
-    too large for memory (``ScoreFile``, ``SparseLabels``): a block of classes is looked at at a time. The
+    too large for memory (``TiledScores``, ``SparseLabels``): a block of classes is looked at at a time. The
     rules are explained at the top of this module. Labels are 1 and 0; unknown labels (-1) are refused
     unless their reading is named: "negative" counts them as negative ("observed-label mAP"), "ignore"
     leaves the entry out of its class. A class without positives counts 0 and is named in a warning,
@@ -154,7 +154,7 @@ def by_number_of_labels(
 
 def _columns(scores: ScoreMatrix, labels: LabelMatrix) -> Iterator[tuple[int, Scores, Labels]]:
     """Index, scores and labels of every class; some classes are copied at a time, as rows lie together."""
-    wide = None if isinstance(scores, ScoreFile) or isinstance(labels, SparseLabels) else 16 * len(scores)
+    wide = None if isinstance(scores, TiledScores) or isinstance(labels, SparseLabels) else 16 * len(scores)
     for block in class_blocks(scores.shape[0], scores.shape[1], wide):
         columns, known = (np.ascontiguousarray(one[:, block].T) for one in (scores, labels))
         yield from zip(range(block.start, block.start + len(columns)), columns, known, strict=True)
@@ -167,11 +167,11 @@ def arrays_of(scores: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Scores, Lab
 
 
 def scores_and_labels(
-    scores: "npt.ArrayLike | ScoreFile", labels: "npt.ArrayLike | SparseLabels"
+    scores: "npt.ArrayLike | TiledScores", labels: "npt.ArrayLike | SparseLabels"
 ) -> tuple[ScoreMatrix, LabelMatrix]:
     """Both of one shape (N, L), neither of them 0; scores finite, labels 1, 0 or UNKNOWN."""
     label_array = labels if isinstance(labels, SparseLabels) else as_labels(labels)
-    if isinstance(scores, ScoreFile):  # whose scores were finite when they were written
+    if isinstance(scores, TiledScores):  # whose scores were finite when they were written
         if scores.shape != label_array.shape:
             raise _other_shapes(scores.shape, label_array.shape)
         return scores, label_array

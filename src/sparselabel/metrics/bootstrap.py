@@ -22,7 +22,7 @@ import numpy.typing as npt
 from sparselabel.data.labels import POSITIVE
 from sparselabel.errors import ConfigError, DataError, param
 from sparselabel.metrics.average_precision import COMPLETE, Values, arrays_of, refuse_unknown
-from sparselabel.metrics.score_file import Scores
+from sparselabel.metrics.tiled_scores import Scores
 
 SEED_OF_RUNS = 1  # of which runs are drawn; that of images is given
 BLOCK = 250  # draws at a time: more take more memory and no less time

@@ -15,7 +15,7 @@ from sparselabel.metrics.average_precision import (
     by_number_of_labels,
     mean_average_precision,
 )
-from sparselabel.metrics.score_file import ScoreMatrix, in_memory
+from sparselabel.metrics.tiled_scores import ScoreMatrix, in_memory
 
 NUMBERS = ("1", "2", "3", "4+")
 """Table 3's subsets, by an image's number of labels."""

@@ -12,7 +12,7 @@ from sparselabel.metrics.average_precision import (
     scores_and_labels,
 )
 from sparselabel.metrics.precision_recall import observed_at_k, observed_counts
-from sparselabel.metrics.score_file import ScoreMatrix
+from sparselabel.metrics.tiled_scores import ScoreMatrix
 
 RULES: tuple[Rule, ...] = ("sklearn", "voc", "hits")
 

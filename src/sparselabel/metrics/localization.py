@@ -28,7 +28,7 @@ from sparselabel.errors import DataError, param
 from sparselabel.files import write_arrays
 from sparselabel.metrics.average_precision import precision_of_classes
 from sparselabel.metrics.cell_coverage import Floats, covered_by_boxes, covered_by_masks
-from sparselabel.metrics.score_file import ScoreMatrix, class_blocks
+from sparselabel.metrics.tiled_scores import ScoreMatrix, class_blocks
 from sparselabel.models.classifier import Output
 
 CUTS = (0.6, 0.7, 0.8, 0.9)

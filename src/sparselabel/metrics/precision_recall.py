@@ -12,7 +12,7 @@ import numpy.typing as npt
 from sparselabel.data.labels import POSITIVE, LabelMatrix, count_per_class, count_per_image
 from sparselabel.errors import ConfigError, param
 from sparselabel.metrics.average_precision import COMPLETE, Values, refuse_unknown, scores_and_labels
-from sparselabel.metrics.score_file import ScoreMatrix, Scores, image_blocks
+from sparselabel.metrics.tiled_scores import ScoreMatrix, Scores, image_blocks
 
 Numbers = npt.NDArray[np.int64]
 

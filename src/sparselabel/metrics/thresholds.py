@@ -61,7 +61,7 @@ def _below(falling: Floats, last: npt.NDArray[np.intp]) -> Floats:
     return np.asarray((here + next_) / 2)
 
 
-def between(thresholds: Floats, precision: float) -> Floats:
+def interpolate_thresholds(thresholds: Floats, precision: float) -> Floats:
     """(L,) Thresholds for any precision, of those kept (L, P) for ``PRECISIONS``."""
     if not PRECISIONS[0] <= precision <= PRECISIONS[-1]:
         raise ConfigError(

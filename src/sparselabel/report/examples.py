@@ -21,7 +21,7 @@ from sparselabel.inference.saved_scores import SplitScores, saved_scores
 from sparselabel.metrics.average_precision import Values
 from sparselabel.metrics.bootstrap import Difference, Drawn, difference, drawn
 from sparselabel.metrics.calibration import Calibration, logits_of
-from sparselabel.metrics.score_file import ScoreFile, Scores
+from sparselabel.metrics.tiled_scores import Scores, TiledScores
 from sparselabel.report.figures.object_sizes import Bin, bin_precision, bins_of
 from sparselabel.report.figures.score_histogram import RANKS, shares_by_score
 from sparselabel.report.run_data import ReportData, ShownRun
@@ -469,7 +469,7 @@ def look_at_scores(about: ReportData) -> Scored:
 
 
 def _in_a_file(saved: Sequence[SplitScores]) -> bool:
-    return any(isinstance(one.scores, ScoreFile) for one in saved)
+    return any(isinstance(one.scores, TiledScores) for one in saved)
 
 
 def _looked_at(images: int, classes: int) -> npt.NDArray[np.int64]:

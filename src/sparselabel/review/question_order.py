@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.labels import UNKNOWN, LabelMatrix, Labels, count_per_class
+from sparselabel.data.labels import UNKNOWN, LabelMatrix, Labels, count_per_class, row_blocks
 from sparselabel.errors import ConfigError, DataError, nearest
 
 How = Literal["useful", "likely", "uncertain", "random"]
@@ -29,7 +29,6 @@ Numbers = npt.NDArray[np.int64]
 Passed = Callable[[int, int], bool]
 """Whether a row and a class are not to be asked about."""
 
-BLOCK = 1_000_000  # entries looked at at a time
 NOTHING = -np.inf
 
 
@@ -91,10 +90,10 @@ class Pool:
         classes = scores.shape[1]
         most = min(most, len(scores))
         best = _Best(classes, most)
-        for start, stop in _blocks(scores.shape) if most else ():
-            block = np.asarray(scores[start:stop], dtype=np.float32)
+        for rows in row_blocks(*scores.shape) if most else ():
+            block = np.asarray(scores[rows], dtype=np.float32)
             values = block if value is None else value(block)
-            best.add(start, values, observed[start:stop])
+            best.add(rows.start, values, observed[rows])
         return best.pool(range(classes) if column is None else (column,))
 
     def choose(
@@ -219,10 +218,9 @@ def _random(
                 pairs[pair] = None
     if len(pairs) < count:  # nearly all is known: take from the list of what is not
         free_rows, free_columns = [np.empty(0, np.intp)], [np.empty(0, np.intp)]
-        for start, stop in _blocks(observed.shape):
-            block = (observed[start:stop] == UNKNOWN) & ~np.isnan(scores[start:stop])
-            rows, columns = np.nonzero(block)
-            free_rows.append(rows + start)
+        for span in row_blocks(*observed.shape):
+            rows, columns = np.nonzero((observed[span] == UNKNOWN) & ~np.isnan(scores[span]))
+            free_rows.append(rows + span.start)
             free_columns.append(columns)
         rows, columns = np.concatenate(free_rows), np.concatenate(free_columns)
         for index in random.permutation(len(rows)):
@@ -230,13 +228,6 @@ def _random(
                 break
             pairs[int(rows[index]), int(columns[index])] = None
     return _columns(list(pairs))
-
-
-def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """Beginnings and ends of blocks of rows with at most about a million entries."""
-    rows = max(1, BLOCK // max(1, shape[1]))
-    for start in range(0, shape[0], rows):
-        yield start, min(start + rows, shape[0])
 
 
 def _as_it_is(scores: Floats) -> Floats:

@@ -39,7 +39,7 @@ from sparselabel.files import require_folder_to_write
 from sparselabel.inference.class_thresholds import MOST_SCORES
 from sparselabel.inference.scorer import BATCH, Scorer
 from sparselabel.losses.base import ComposedLoss, Layout, Progress, Step
-from sparselabel.metrics.score_file import LARGEST_SCORES
+from sparselabel.metrics.tiled_scores import LARGEST_SCORES
 from sparselabel.models.classifier import Output
 from sparselabel.resources import available_memory, forget_peak, free_disk, peak_memory
 from sparselabel.run import Run
@@ -287,7 +287,7 @@ def dry_run(
 
 def _measured(trainer: Trainer, name: str, rows: Rows) -> PhaseCost:
     """Take a few steps of a phase and score a batch; what each costs."""
-    device = trainer.fabric.device
+    device, solves = trainer.fabric.device, trainer.needs.solves
     forget_peak()
     _gpu(device, torch.cuda.reset_peak_memory_stats)
     first_epoch = trainer.config.head.epochs if name == "finetune" else 0
@@ -299,8 +299,8 @@ def _measured(trainer: Trainer, name: str, rows: Rows) -> PhaseCost:
     return PhaseCost(
         name,
         stage.phase.epochs,
-        stage.steps_per_epoch,
-        stage.phase.batch_size,
+        1 if solves else stage.steps_per_epoch,
+        len(trainer.data.train) if solves else stage.phase.batch_size,
         seconds,
         _scored_in_epoch(trainer),
         scoring,
@@ -357,11 +357,19 @@ def _for_a_few(rows: Rows, trainer: Trainer) -> ComposedLoss:
 
 
 def _steps(trainer: Trainer, stage: Stage, rows: Rows, report: Any) -> float:
-    """Take steps as in the phase's last epoch; seconds of one, loading included."""
+    """Take steps as in the phase's last epoch; seconds of one, loading included.
+
+    A head that is computed takes one, with all images.
+    """
     epoch = stage.first_epoch + stage.phase.epochs - 1
     progress = trainer.progress(stage, epoch)
     torch.manual_seed(trainer.epoch_seed(epoch))
     trainer.method.begin_epoch(progress)
+    if trainer.needs.solves:
+        began = time.monotonic()
+        trainer.solve(progress)
+        report(STEPS)
+        return time.monotonic() - began
 
     def scan(some: Tensor | None) -> Iterator[Step]:
         return _scan(trainer, stage, rows if some is None else some.numpy(), progress)

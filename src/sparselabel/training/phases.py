@@ -52,10 +52,12 @@ class Stage:
         if self.hooks.scheduler is not None:
             self.scheduler = self.hooks.scheduler(optimizer, self.steps_per_epoch * self.phase.epochs)
         self.fabric_module: Any
+        self.optimizer: Any
         self.fabric_module, self.optimizer = self.fabric.setup(self.module, optimizer)
         if self.fabric.world_size == 1 and self.precision == "32-true":
-            # Fabric's wrapper would only add overhead: a tenth of a small step.
-            self.fabric_module = self.module
+            # Fabric's wrappers would only add overhead: a tenth of a small step.
+            self.fabric_module, self.optimizer = self.module, optimizer
+        self._parameters = [weight for group in optimizer.param_groups for weight in group["params"]]
         self._backward_by_fabric = self.fabric_module is not self.module
         if self.compile:  # it shares the module's parameters; what is kept and evaluated is not compiled
             self.fabric_module = torch.compile(self.fabric_module)
@@ -121,7 +123,8 @@ class Stage:
         if self.phase.grad_clip:
             self.fabric.clip_gradients(self.fabric_module, self.optimizer, max_norm=self.phase.grad_clip)
         self.optimizer.step()
-        self.optimizer.zero_grad()
+        for parameter in self._parameters:  # as optimizer.zero_grad(), which takes four times as long
+            parameter.grad = None
         if self.scheduler is not None:
             self.scheduler.step()
         if self.average is not None:

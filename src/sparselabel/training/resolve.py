@@ -5,7 +5,7 @@
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from sparselabel.config import AUTO, TEXT, HeadPhase, Setting, TrainConfig
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import NEGATIVE, POSITIVE
-from sparselabel.errors import ConfigError, DataError, DataWarning, command, param
+from sparselabel.errors import ConfigError, DataError, DataWarning, command, param, spell
 from sparselabel.expected_positives.class_counts import ClassCounts, read_expected_for
 from sparselabel.losses import registry
 from sparselabel.losses.base import ComposedLoss, Needs
@@ -27,10 +27,11 @@ from sparselabel.models.weights import require_weights_file
 from sparselabel.models.zero_shot import require_text_model
 from sparselabel.training.class_prior import read_prior
 
-DEFAULT, DEFAULT_SOLVED, DEFAULT_STANDARDIZED, DEFAULT_WITH_MAPS = "pu", "soft", "gr", "pu+scl"
-"""The methods that ``auto`` takes (docs/results.md). On standardized features: the best on
-average over the kinds of labels that we measured, and the best of those that go by steps; where everything
-is trained: the best with one positive label."""
+DEFAULT_SOLVED, DEFAULT_STANDARDIZED = "soft", "gr"
+"""What ``auto`` is on standardized features: the best on average over the kinds of labels that we measured
+(docs/results.md), and the best of those that are trained in steps."""
+DEFAULT, DEFAULT_WITH_MAPS = "pu", "pu+scl"
+"""What ``auto`` is elsewhere, without and with logits of cells: the best with one positive label."""
 LIKELIHOOD: dict[str, Setting] = {"unknown_weight": 1.0, "entropy_weight": 0.0, "margin": 0.3}
 """Settings of pu on standardized features if K is given and the head goes by steps; its defaults were found
 on raw features."""
@@ -61,9 +62,11 @@ def resolve(data: Dataset, config: TrainConfig) -> Resolved:
     refuse_scores(config)
     needs = needs_of(config)
     refuse_early(config, data, needs)
+    notes = [*chosen(asked, config)]
     if needs.solves:
+        notes += without_effect(config.method, config.head)
         config = replace(config, head=replace(config.head, epochs=1))
-    return Resolved(config, needs, tuple(chosen(asked, config)))
+    return Resolved(config, needs, tuple(notes))
 
 
 def with_expected_positives(config: TrainConfig, data: Dataset) -> TrainConfig:
@@ -182,6 +185,14 @@ def chosen(asked: TrainConfig, config: TrainConfig) -> Iterator[str]:
     if config.settings.get("preset") != asked.settings.get("preset"):
         instead = f"preset {config.settings['preset']} instead of {asked.settings['preset']}"
         yield f"{instead}: a boosted head has settings of its own"
+
+
+def without_effect(method: str, head: HeadPhase) -> Iterator[str]:
+    """A note on settings of steps, where the head is computed and takes none."""
+    default = asdict(replace(HeadPhase(), epochs=head.epochs) if head.epochs == 1 else HeadPhase())
+    given = [param(f"head.{name}", value) for name, value in asdict(head).items() if value != default[name]]
+    if given:
+        yield spell(f"{method} computes the head, without steps: nothing comes of {', '.join(given)}")
 
 
 def stores_cells(config: TrainConfig) -> bool:

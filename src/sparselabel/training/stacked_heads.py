@@ -326,7 +326,7 @@ class StackedHeads:
         trainer.method.load_state_dict(best.method)
         for name, store in trainer.method.row_stores().items():
             store.restore(best.row_stores[name])
-        head, own = head_of(trainer).linear, stage.optimizer.optimizer
+        head, own = head_of(trainer).linear, stage.optimizer
         weights = head.weight.numel()
         for name, value in best.optimizer.items():
             own.state[head.weight][name] = value[:weights].view_as(head.weight) if value.ndim else value

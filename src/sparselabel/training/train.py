@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from sparselabel.config import HeadPhase, Machine, TrainConfig, configure, load, place_of
+from sparselabel.config import HeadPhase, Machine, TrainConfig, configure, load, nested_remedies
 from sparselabel.data.answers import with_files
 from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.errors import ConfigError, DataError, nearest, param
@@ -201,5 +201,5 @@ def _refuse_unknown(keywords: dict[str, Any], config: TrainConfig) -> None:
         for name in own:
             if name not in known:
                 problem = f"train() has no parameter {name!r}, and {method} no such setting"
-                remedies = place_of(name, keywords[name]) or [nearest(name, known, fields_of_it)]
+                remedies = nested_remedies(name, keywords[name]) or [nearest(name, known, fields_of_it)]
                 raise ConfigError(problem, *remedies, what=name, value=keywords[name])

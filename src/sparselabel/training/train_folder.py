@@ -22,6 +22,7 @@ from sparselabel.models.backbone import Backbone
 from sparselabel.progress import progress_bar, status_console
 from sparselabel.run import Run
 from sparselabel.training.network import LazyBackbone
+from sparselabel.training.resolve import needs_of, with_chosen_method
 
 ON_A_CPU = "mobilenetv2_100"
 """About a hundred images per second on two cores; what we measured methods with."""
@@ -267,7 +268,10 @@ def choose_schedule(
             f"{config.backbone}, which are computed once "
             f"({param('finetune.epochs', 10)} trains everything{'' if gpu else ': better, but hours'})"
         )
-        return replace(config, frozen=True, head=_with_chosen(config.head, given, batch_size=64))
+        stored = replace(config, frozen=True)
+        if needs_of(with_chosen_method(stored, images)).solves:
+            return stored
+        return replace(stored, head=_with_chosen(config.head, given, batch_size=64))
     say(f"{'there is a GPU' if gpu else 'not frozen'}: {config.backbone}, the head alone, then everything")
     finetune = replace(config.finetune, epochs=25, batch_size=8)
     return replace(config, head=_with_chosen(config.head, given, epochs=5), finetune=finetune)

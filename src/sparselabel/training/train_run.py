@@ -47,7 +47,11 @@ from sparselabel.training.checkpoint import (
 from sparselabel.training.class_prior import column_means, read_prior, run_before, take_prior
 from sparselabel.training.estimate_positives import counts_of_run, new_counts, only_thresholds_need_them
 from sparselabel.training.features import content_digest, weights_identity
-from sparselabel.training.given_scores import keep_given_scores, say_of_scores, scores_of_run
+from sparselabel.training.load_external_scores import (
+    load_external_scores,
+    log_external_scores,
+    save_external_scores,
+)
 from sparselabel.training.logger import Log
 from sparselabel.training.network import LazyBackbone
 from sparselabel.training.phases import refuse_uneven_batches
@@ -247,7 +251,7 @@ def _begin_locked(
         counts = (
             counts_of_run(trainer.loaders, run, **find) if goes_on else new_counts(trainer.loaders, **find)
         )
-        scores = scores_of_run(trainer.loaders, run, goes_on)
+        scores = load_external_scores(trainer.loaders, run, goes_on)
         trainer.prepare(method_of(config, counts, scores))
         if not goes_on:
             trainer.method.begin_epoch(Progress(0, config.epochs, 0, 0.0))
@@ -257,11 +261,11 @@ def _begin_locked(
             run.begin(config, metadata, resume=handling.resume, force=handling.force, answers=answers)
             if counts is not None:
                 counts.write(run.expected_file)
-            keep_given_scores(run, scores)
+            save_external_scores(run, scores)
         fabric.barrier()
         if counts is not None:
             _say_counts(counts, only_thresholds_need_them(data, config), log)
-        say_of_scores(trainer.method, log)
+        log_external_scores(trainer.method, log)
 
         def train_before(before: TrainConfig, folder: Path) -> None:
             log.say(f"the prior comes from {counted(before.epochs, 'epoch')} in ignore mode")

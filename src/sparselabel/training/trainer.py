@@ -159,7 +159,9 @@ class Trainer:
         sums: dict[str, Tensor] = {}
         histogram = ScoreHistogram(self.unobserved_positives)
         for lr, batch in stage.batches(epoch, prefetch=self.method.prefetch):
-            step, losses = self.train_step(stage, batch, replace(progress, lr=lr))
+            if lr != progress.lr:
+                progress = replace(progress, lr=lr)
+            step, losses = self.train_step(stage, batch, progress)
             for name, loss in losses.items():
                 sums[name] = sums.get(name, 0) + loss.detach()
             if self.truth_known:

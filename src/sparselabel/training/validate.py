@@ -10,10 +10,10 @@ from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import DataError, DataWarning, ResourceError, param
 from sparselabel.inference.saved_scores import new_scores
 from sparselabel.inference.scorer import Scorer
-from sparselabel.metrics import score_file
+from sparselabel.metrics import tiled_scores
 from sparselabel.metrics.average_precision import average_precision, mean_average_precision
 from sparselabel.metrics.label_metrics import map_name_of
-from sparselabel.metrics.score_file import ScoreFile, ScoreMatrix, Scores
+from sparselabel.metrics.tiled_scores import ScoreMatrix, Scores, TiledScores
 from sparselabel.resources import format_bytes
 from sparselabel.training.phase_loaders import PhaseLoaders
 from sparselabel.training.phases import diverged
@@ -26,7 +26,7 @@ def score_matrix_of(module: nn.Module, loaders: PhaseLoaders, phase: str, split:
     """(N, L) The same, in a file of the run where they are too many for memory."""
     fabric, prepared_split = loaders.fabric, loaders.data.split(split)
     size = 4 * prepared_split.truth.matrix.size
-    if size <= score_file.LARGEST_SCORES:
+    if size <= tiled_scores.LARGEST_SCORES:
         scores: Scores = scores_of(module, loaders, phase, split).numpy()
         return scores
     if fabric.world_size > 1:
@@ -36,7 +36,7 @@ def score_matrix_of(module: nn.Module, loaders: PhaseLoaders, phase: str, split:
             "train in one process, which keeps them in a file",
             what="scores",
             value=size,
-            allowed=score_file.LARGEST_SCORES,
+            allowed=tiled_scores.LARGEST_SCORES,
         )
     scorer = Scorer(module, fabric.device, loaders.config.precision)
     into = new_scores(loaders.log.run, prepared_split)
@@ -67,7 +67,7 @@ def finite_scores(scores: Tensor, loaders: PhaseLoaders, phase: str, split: str)
     return scores
 
 
-def validate(scores: "npt.ArrayLike | ScoreFile", labels: LabelTable) -> dict[str, Any]:
+def validate(scores: "npt.ArrayLike | TiledScores", labels: LabelTable) -> dict[str, Any]:
     """The mAP of scores, and its name; unknown labels count as absent."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # empty classes were named when the data was prepared

@@ -2,8 +2,10 @@
 
 A reader is a function ``read(source: Path, ...) -> RawDataset`` in a module of its own. To add one:
 
-1. Write ``readers/NAME.py`` with ``read``. Its keyword arguments, typed and with defaults, are its options;
-   its docstring says which files it takes and what their values mean.
+1. Write ``readers/NAME.py`` with ``read``. Its keyword arguments, typed and with defaults, are its options:
+   those of ``Dataset.from_files`` and the flags of ``sparselabel prepare NAME``. Its docstring is the help of
+   that command: which files it takes, an example, the options. Notes are left out there; they say what the
+   values in the files mean.
 2. Give every split a ``LabelTable`` (POSITIVE, NEGATIVE, UNKNOWN: convert the format's own coding), the
    images' paths relative to ``RawDataset.root``, and ``SpatialLabels`` in unit coordinates for positive
    classes only. There must be a split "train"; "val" and "test" are there if the format has them.
@@ -15,6 +17,7 @@ A reader is a function ``read(source: Path, ...) -> RawDataset`` in a module of 
 
 import importlib
 from collections.abc import Callable
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,7 +35,13 @@ READERS = {
     "table": "table",
     "voc": "voc",
 }
-"""The module of every format; one is imported when it is asked for, as pycocotools and others take time."""
+"""The module of every format, imported when it is asked for: pycocotools and others take time."""
+
+
+def options_of(name: str) -> dict[str, Parameter]:
+    """The options of a reader, by name."""
+    parameters = signature(reader(name)).parameters
+    return {name: one for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
 
 
 def reader(name: str) -> "Callable[..., RawDataset]":

@@ -21,12 +21,20 @@ _NEGATIVE = re.compile(r"(?:-|not[ _-])\s*(?=\S)", re.IGNORECASE)
 
 
 def read(source: Path) -> RawDataset:
-    """Read class folders: the folder's name is an image's positive, all else is UNKNOWN.
+    """Class folders: an image's folder is its label; "cat,dog" is two labels, "not cat" or "-cat" a negative.
 
-    A name with commas is several labels; a leading minus or "not" makes a negative.
+    Example: `Dataset.from_files("folder", "photos")`
 
-    Folders train, val and test at the top are splits, if there are no others beside them and "train" is one.
-    Images are found by their suffix, at any depth below the class folder; ids are the relative paths.
+    Parameters
+    ----------
+    source
+        The folder of class folders (or of train/, val/, test/ with class folders).
+
+    Notes
+    -----
+    What the folder's name does not say is UNKNOWN. Folders train, val and test at the top are splits, if
+    there are no others beside them and "train" is one. Images are found by their suffix, at any depth below
+    the class folder; ids are the relative paths.
     """
     require_folder(source)
     others: list[str] = []  # files that are no image, or lie in no class folder

@@ -57,27 +57,34 @@ def read(
     skip_missing: bool = False,
     labels: Path | None = None,
 ) -> RawDataset:
-    """Read one COCO-style JSON file (as "train"), or a folder laid out like COCO (train and val as "test").
+    """COCO: the folder with annotations/ and images, or one COCO-style JSON file.
+
+    Example: `Dataset.from_files("coco", "coco", sparsify="single-positive")`
+
+    Parameters
+    ----------
+    source
+        The folder, or the JSON file.
+    images
+        Folder of the images, if it is not where COCO has it.
+    keep_empty
+        Keep images without any object.
+    skip_missing
+        Leave out images whose file is missing, instead of stopping.
+    labels
+        List of the labels that training sees, as published with Hill and SPLC: `image,class class ...`.
+
+    Notes
+    -----
+    A JSON file is read as "train"; its images are in its own folder. A folder's train and val, of the one
+    year that it has, are read as "train" and "test".
 
     A class is POSITIVE on an image with an annotation of it, crowd regions included, else NEGATIVE; but if
     images say which categories were looked for (``neg_category_ids`` of LVIS, and our own
     ``pos_category_ids``), all else is UNKNOWN. Classes come in the order of the file's categories, rows in
     the order of the image ids as strings. A box without extent is a point, its first labeled key point, if
     it has one; other boxes without area inside the image are left out with a warning. Crowd regions have
-    neither boxes nor masks.
-
-    Parameters
-    ----------
-    source
-        The JSON file, or the folder with ``annotations/instances_train2014.json`` (or another year).
-    images
-        The images' folder; by default the JSON file's own folder, or the folder laid out like COCO.
-    keep_empty
-        Keep images without any annotation; all their labels are NEGATIVE.
-    skip_missing
-        Leave out images whose file is not there, with a warning (Objects365 v2 names three such).
-    labels
-        A published list of the positive labels that training may see (see ``with_observed``).
+    neither boxes nor masks. Objects365 v2 names three images that are missing.
     """
 
     def split(file: Path, files: Listing, below: str) -> RawSplit:

@@ -60,17 +60,21 @@ ATTRIBUTES = Path("attributes", "image_attribute_labels.txt")
 
 
 def read(source: Path, *, images: Path | None = None) -> RawDataset:
-    """Read CUB-200-2011 from the folder ``CUB_200_2011``, or the one above it.
+    """CUB-200-2011 with its 312 attributes: the folder CUB_200_2011.
 
-    An attribute is POSITIVE where ``is_present`` is 1, else NEGATIVE, however certain the annotator was: the
-    papers' reading. "train" and "test" are the official split, in the order of ``images.txt``.
+    Example: `Dataset.from_files("cub", "CUB_200_2011", sparsify="single-positive")`
 
     Parameters
     ----------
     source
-        The folder.
+        The folder, or the one above it.
     images
-        The images' folder; by default ``images`` inside.
+        Folder of the images, if it is not images/ in the source folder.
+
+    Notes
+    -----
+    An attribute is POSITIVE where ``is_present`` is 1, else NEGATIVE, however certain the annotator was: the
+    papers' reading. "train" and "test" are the official split, in the order of ``images.txt``.
     """
     root = _locate(source)
     keys, names = _numbered(root / "images.txt", "an image")

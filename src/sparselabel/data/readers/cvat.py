@@ -29,20 +29,25 @@ SUBSETS = {
 def read(
     source: Path, *, images: Path | None = None, negative: str | None = None, complete: bool = False
 ) -> RawDataset:
-    """Read a CVAT export: tags are labels of the image, shapes also say where (a box around each).
+    """CVAT: the export "CVAT for images 1.1", with tags, boxes, points and other shapes.
 
-    Classes are the task's labels, in their order. In a project's export the subsets are the splits.
+    Example: `Dataset.from_files("cvat", "annotations.xml", images="photos")`
 
     Parameters
     ----------
     source
-        The file annotations.xml, or the folder it is in.
+        The file annotations.xml, or its folder.
     images
-        The images' folder; by default ``images`` beside the file, or else the file's folder.
+        Folder of the images; default: images/ beside the file, or the folder of the file.
     negative
-        Name of a checkbox attribute that says, when it is on, that the tag or shape is NOT there.
+        Checkbox attribute that marks the class of a tag or shape as absent.
     complete
-        Annotators marked all there is: what they did not mark is NEGATIVE, else UNKNOWN.
+        Classes that annotators did not mark are absent; by default they are unknown.
+
+    Notes
+    -----
+    Tags are labels of the image, shapes also say where (a box around each). Classes are the task's labels,
+    in their order. In a project's export the subsets are the splits.
     """
     file = source / "annotations.xml" if source.is_dir() else source
     if not file.is_file():

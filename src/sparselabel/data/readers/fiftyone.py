@@ -21,18 +21,24 @@ from sparselabel.file_formats import read_json
 def read(
     source: Path, *, images: Path | None = None, negatives: Path | None = None, complete: bool = False
 ) -> RawDataset:
-    """Read a FiftyOne export of classification(s) or detections; an image's key is its name without suffix.
+    """FiftyOne: the exports FiftyOneImageClassificationDataset and FiftyOneImageDetectionDataset.
+
+    Example: `Dataset.from_files("fiftyone", "labels.json")`
 
     Parameters
     ----------
     source
-        The file labels.json, or the folder it is in.
+        The file labels.json, or its folder.
     images
-        The images' folder; by default ``data`` beside the file, or else the file's folder.
+        Folder of the images; default: data/ beside the file, or the folder of the file.
     negatives
-        A second export of the same kind, of a field with the classes that are NOT on the images.
+        A second export of the same kind, with absent classes.
     complete
-        The labels are all there is: what is not named is NEGATIVE on labeled images, else UNKNOWN.
+        Classes that are not named are absent on labeled images; by default they are unknown.
+
+    Notes
+    -----
+    An image's key is its name without suffix.
     """
     file = source / "labels.json" if source.is_dir() else source
     collected = Collected(file, images_folder(images, file.parent / "data", file.parent))

@@ -154,20 +154,26 @@ WORDS = ("LOC_synset_mapping.txt", "synset_words.txt")
 def read(
     source: Path, *, labels: Path | None = None, synsets: Path | None = None, real: Path | None = None
 ) -> RawDataset:
-    """Read ImageNet: an image's one label is POSITIVE, all else UNKNOWN. The validation set becomes "test".
+    """ImageNet-1K: train/ and val/, or Kaggle's folder; with ReaL's labels if real.json is there.
 
-    Classes are the folders of ``train``, sorted, which is the order of every published network and of ReaL.
+    Example: `Dataset.from_files("imagenet", "imagenet")`
 
     Parameters
     ----------
     source
-        The folder with ``train`` and ``val``, or Kaggle's with ``ILSVRC/Data/CLS-LOC``.
+        The folder.
     labels
-        The labels of a validation folder without class folders; by default one of ``LABELS`` in the folder.
+        Labels of a val/ without class folders, if they are not in the folder: LOC_val_solution.csv, one
+        synset id per image, or the devkit's numbers.
     synsets
-        For labels that are the devkit's numbers: the synset ids in the devkit's order, one per line.
+        Synset ids in the devkit's order, one per line, for the devkit's numbers.
     real
-        The file real.json; by default the one in the folder, if any.
+        ReaL's real.json, if it is not in the folder.
+
+    Notes
+    -----
+    An image's one label is POSITIVE, all else UNKNOWN. The validation set becomes "test". Classes are the
+    folders of ``train``, sorted, which is the order of every published network and of ReaL.
     """
     trees = [require_folder(source) / tree for tree in TREES]
     root = next((tree for tree in trees if (tree / "train").is_dir()), None)

@@ -34,24 +34,31 @@ def read(
     negative: str | None = None,
     complete: bool = False,
 ) -> RawDataset:
-    """Read a Label Studio export: choices are labels of the image, labeled shapes also say where.
+    """Label Studio: the export "JSON", with choices, boxes, points and other labeled shapes.
 
-    Predictions, skipped annotations (``was_cancelled``) and those whose last review rejected them say
-    nothing. Of several annotations of a task all count. Choices made for a shape are not the image's.
+    Example: `Dataset.from_files("label-studio", "export.json", images="photos")`
 
     Parameters
     ----------
     source
-        The exported JSON file (not JSON-MIN).
+        The exported file (JSON, not JSON-MIN).
     images
-        The images' folder; by default the file's own. Tasks name images by paths or addresses: their end
-        is looked for here, also without the eight characters that an upload puts in front of a name.
+        Folder of the images; default: the folder of the file.
     image
-        Name of the task's data that holds the image.
+        Key of the tasks' data that holds the image.
     negative
-        Name (``from_name``) of the control whose choices say what is NOT on the image.
+        Control (from_name) whose choices name absent classes.
     complete
-        Annotators named all there is: what they did not name is NEGATIVE on their images, else UNKNOWN.
+        Classes that annotators did not name are absent; by default they are unknown.
+
+    Notes
+    -----
+    Choices are labels of the image, labeled shapes also say where. Predictions, skipped annotations
+    (``was_cancelled``) and those whose last review rejected them say nothing. Of several annotations of a
+    task all count. Choices made for a shape are not the image's.
+
+    Tasks name images by paths or addresses: their end is looked for in the folder, also without the eight
+    characters that an upload puts in front of a name.
     """
     collected = Collected(source, images_folder(images, source.parent))
     tasks = read_json(source, object, "give the JSON file that Label Studio exported", error=DataError)

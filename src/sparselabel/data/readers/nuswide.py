@@ -41,17 +41,21 @@ FAULT = ("Labels_lake_Train.txt", 78_372, "-1130179")
 
 
 def read(source: Path, *, images: Path | None = None) -> RawDataset:
-    """Read NUS-WIDE from the published arrays if they are there, else from its own lists and label files.
+    """NUS-WIDE: formatted_train_images.npy and so on, or ImageList/ and Groundtruth/; images in Flickr/.
 
-    Labels are complete: 1 is POSITIVE, 0 NEGATIVE. Images without any concept stay in. Rows are in the
-    order of the arrays or lists.
+    Example: `Dataset.from_files("nuswide", "nuswide", sparsify="single-positive")`
 
     Parameters
     ----------
     source
-        The folder with ``formatted_train_images.npy``, or with ``ImageList`` and ``Groundtruth``.
+        The folder.
     images
-        The images' folder; by default ``Flickr`` or ``Images`` inside, or the folder itself.
+        Folder of the images; default: Flickr/ or Images/ in the source folder, or that itself.
+
+    Notes
+    -----
+    The published arrays are read if they are there. Labels are complete: 1 is POSITIVE, 0 NEGATIVE. Images
+    without any concept stay in. Rows are in the order of the arrays or lists.
     """
     root = images_folder(images, *(require_folder(source) / name for name in ("Flickr", "Images", "")))
     files = Listing(root)

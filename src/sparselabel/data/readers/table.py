@@ -55,8 +55,9 @@ from sparselabel.data.readers.raw_dataset import (
     warn,
 )
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.data.stored_images import StoredImages
+from sparselabel.data.stored_images import StoredImages, are_stored, scan
 from sparselabel.errors import DataError, counted, listing, nearest, param
+from sparselabel.progress import progress_bar, status_console
 
 Integers = npt.NDArray[np.integer]
 
@@ -318,7 +319,8 @@ SEPARATORS = (";", "|", ",")  # what people put between several labels in one ce
 def read(
     source: Path,
     *,
-    images: Path | StoredImages | None = None,
+    images: str | Path | None = None,
+    column: str | None = None,
     image: str | None = None,
     label: str | None = None,
     value: str = "value",
@@ -329,46 +331,56 @@ def read(
     names: Path | None = None,
     skip_missing: bool = False,
     unlabeled: bool | None = False,
+    cluster: str | None = None,
 ) -> RawDataset:
-    """Read a table: long if it has a column of labels, else wide, where every other column is a class.
+    """A CSV, TSV, XLSX or Parquet table: a row per label (image, label), or a column per class (1, 0, empty).
 
-    Rows come in order of first appearance; classes in the columns' order (wide) or sorted (long). In a long
-    table x and y are a point, with w and h the center of a box, in shares (0..1) of width and height.
-
-    A table whose first row begins with an image has no header: its columns are image and label. Classes that
-    differ only in case or spaces are one. An image that is not there under its name is the one file that its
-    name can mean (``match_names``). Each of these is a warning.
+    Example: `Dataset.from_files("table", "labels.csv", images="photos")`
 
     Parameters
     ----------
     source
-        The CSV, TSV, XLSX or Parquet file.
+        The table.
     images
-        The images' folder, to which the image column is relative; by default the table's own. Or images that
-        are in shards or at an address (``scan``), called as the image column has them.
+        Folder of the images; default: the table's folder. Also tars ('shards/*.tar'), Parquet tables that
+        contain images, or a URL (s3://bucket/photos): images stay there, and training reads them there.
+    column
+        Column with the images' bytes, if the images are in a Parquet table.
     image
-        Name of the column with the image's file; by default the first of ``IMAGE_COLUMNS`` that is there.
+        Column with the image's file name; default: image, filename, file, path or the like.
     label
-        Name of the column with the class (long); by default the first of ``LABEL_COLUMNS`` that is there. An
-        empty cell is an image of which nothing is known.
+        Column with the label; default: label, labels, class, tags or the like. A table without it has a
+        column per class.
     value
-        Name of the column with 1, 0 or nothing (long); without it every row says 1.
+        Column that says whether the label is present (1) or absent (0).
     split
-        Name of the column with train, val or test; without it all rows are train.
+        Column that says train, val or test.
     separator
-        What separates several classes in one cell (long); by default ; or | where they occur, or a comma
-        where the parts occur in other cells too. Empty: every cell is one class.
+        What separates several labels in one cell; default: detected. '' means that nothing does.
     encoding
-        That of a text file, as "cp1252"; by default it is found.
+        Text encoding of the table, such as cp1252 or utf-16; default: detected.
     suffix
-        What to put behind the image column to get a file's name (".jpg" where it holds bare ids).
+        Suffix to append to the names of images to get file names (.jpg).
     names
-        A table of code and name, if the labels are codes (class-descriptions.csv of Open Images).
+        Table of codes and their names, if the labels are codes (class-descriptions.csv of Open Images).
     skip_missing
-        Leave out images whose file is not there, with a warning, instead of stopping.
+        Leave out images whose file is missing, instead of stopping.
     unlabeled
-        Add the images of the folder that the table does not name, to train on: nothing is known of them.
-        If None, nobody is told that there are some.
+        Also train on images in the folder that the table does not name.
+    cluster
+        Address of a Ray cluster that reads images that are in no folder.
+
+    Notes
+    -----
+    Rows come in order of first appearance; classes in the columns' order (wide) or sorted (long). In a long
+    table x and y are a point, with w and h the center of a box, in shares (0..1) of width and height. An
+    empty label is an image of which nothing is known. Without a column of values every row says 1, without
+    one of splits all rows are train. Labels are separated by ; or | where they occur, or by a comma where the
+    parts occur in other cells too. If ``unlabeled`` is None, nobody is told of images that are not named.
+
+    A table whose first row begins with an image has no header: its columns are image and label. Classes that
+    differ only in case or spaces are one. An image that is not there under its name is the one file that its
+    name can mean (``match_names``). Each of these is a warning.
     """
     wanted = IMAGE_COLUMNS if image is None else (image,)
     with open_cells(source, *wanted, encoding=encoding, unnamed=PREDICTED[:1] + LABEL_COLUMNS[:1]) as opened:
@@ -385,10 +397,13 @@ def read(
         content if names is not None else _merge_spellings(source, listed, content)
     )
     classes = classes if names is None else read_names(names, classes)
-    if isinstance(images, StoredImages):
-        stored, root = images, images.root
+    stored = None
+    if are_stored(images):
+        with progress_bar(status_console(), None, "reading images") as bar:
+            stored = scan([str(images)], column, cluster=cluster, report=bar.advance)
+        root = stored.root
     else:
-        stored, root = None, images_folder(images, source.parent)
+        root = images_folder(None if images is None else Path(images), source.parent)
     files = stored or Listing(root)
     paths, there = _paths(listed, files, suffix, skip_missing)
     splits_of = np.where(there, np.asarray(listed.splits, dtype=np.int8), -1)

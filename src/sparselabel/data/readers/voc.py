@@ -121,8 +121,17 @@ CODES = {"1": POSITIVE, "-1": NEGATIVE, "0": NEGATIVE}
 
 
 def read(source: Path) -> RawDataset:
-    """Read Pascal VOC from the devkit, its ``VOC2012`` folder, or a folder that has one of them in it.
+    """Pascal VOC: the VOCdevkit folder, or VOC2012 inside it. The official val set becomes the test split.
 
+    Example: `Dataset.from_files("voc", "VOCdevkit", sparsify="single-positive")`
+
+    Parameters
+    ----------
+    source
+        The folder VOC2012, or one that it is in.
+
+    Notes
+    -----
     "train" is VOC's train set and "test" its val set. Rows are the images with at least one positive
     class, sorted by name; 1 is POSITIVE, -1 and 0 ("difficult") are NEGATIVE. Marks are the boxes of all
     objects whose class is positive on the image, and masks those of the images that have them.

@@ -12,7 +12,7 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError, DataError, param
 from sparselabel.inference.saved_scores import refuse_other_data, saved_scores
 from sparselabel.metrics.average_precision import average_precision
-from sparselabel.metrics.score_file import Scores
+from sparselabel.metrics.tiled_scores import Scores
 from sparselabel.report.figures.style import COLORS, GRAY, names_of, new_figure, save, style
 from sparselabel.run import Run
 

@@ -8,7 +8,7 @@ import numpy as np
 from sparselabel.errors import ConfigError
 from sparselabel.inference.saved_scores import refuse_other_data, saved_scores
 from sparselabel.metrics.average_precision import Values
-from sparselabel.metrics.score_file import Scores
+from sparselabel.metrics.tiled_scores import Scores
 from sparselabel.report.figures.style import COLORS, DASHES, names_of, new_figure, save, style
 from sparselabel.run import Run
 

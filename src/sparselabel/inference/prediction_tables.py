@@ -3,18 +3,14 @@
 import csv
 import io
 import json
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import IO, Any, TypedDict
 
-from sparselabel.data.decode import load
 from sparselabel.data.image_shards import ShardImage
-from sparselabel.data.thumbnails import with_map
-from sparselabel.data.transforms import View
-from sparselabel.errors import ConfigError, ResourceError, RunError, param
+from sparselabel.errors import ConfigError, RunError, param
 from sparselabel.file_formats import parse_json, read_json, reading
 from sparselabel.files import named, require_file_to_write, write_json
 from sparselabel.inference.predictor import Prediction
@@ -33,7 +29,7 @@ class _Line(TypedDict):
     image: str
 
 
-class Output:
+class PredictionWriter:
     """The output file of predictions; ``done`` is the number of images from an interrupted run."""
 
     def __init__(
@@ -239,48 +235,3 @@ def _partial(out: Path) -> Path:
 
 def _about(out: Path) -> Path:
     return out.with_name(out.name + ".partial.json")
-
-
-SIDE = 640  # pixels of the long side
-LONGEST = 80  # letters of a class in the name of a file
-
-
-class MapFolder:
-    """Writes DIR/<path of the image below ``base``>.<class>.png for every predicted class."""
-
-    def __init__(self, folder: Path, classes: Sequence[str], view: View, base: str = "") -> None:
-        self.folder, self.view, self.base = folder, view, base
-        self.places = {name: place for place, name in enumerate(classes)}
-        self.names = safe_names(classes)
-
-    def write(self, prediction: Prediction) -> dict[str, str]:
-        """By class, the file of its map."""
-        if prediction.maps is None or not prediction.labels:
-            return {}
-        image = load(prediction.image, SIDE)
-        image.thumbnail((SIDE, SIDE))
-        written = {}
-        for name, _ in prediction.labels:
-            file = self.folder / f"{inside(prediction.image, self.base)}.{self.names[name]}.png"
-            try:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                with_map(image, prediction.maps[self.places[name]], self.view, SIDE).save(file)
-            except OSError as error:
-                raise ResourceError(f"the heat map {file} cannot be written: {error}") from error
-            written[name] = str(file)
-        return written
-
-
-def safe_names(classes: Sequence[str]) -> dict[str, str]:
-    """By class, a name that can be that of a file or folder, not hidden, and no two the same."""
-    safe = [re.sub(r"^\.+|^$|[^\w .,+()-]", "_", name)[:LONGEST] for name in classes]
-    if len({name.lower() for name in safe}) < len(safe):  # two would share a file
-        safe = [f"{place}-{name}" for place, name in enumerate(safe)]
-    return dict(zip(classes, safe, strict=True))
-
-
-def inside(path: str, base: str = "") -> PurePath:
-    """A path below ``base`` that stays in whatever folder it is put: no root, no way up."""
-    pure = PurePath(path)
-    pure = pure.relative_to(base) if pure.is_relative_to(base) else pure
-    return PurePath(*(part for part in pure.parts if part not in (pure.anchor, "..", ".")))

@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from sparselabel.inference.prediction_files import MapFolder, inside
 from sparselabel.inference.predictor import Prediction
-from sparselabel.inference.writer import MapFolder, inside
 from tests.inference.stub import CLASSES, paint, predictor
 
 

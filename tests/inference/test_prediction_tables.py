@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from sparselabel.errors import ConfigError, RunError
+from sparselabel.inference.prediction_tables import PredictionWriter, check_out
 from sparselabel.inference.predictor import Prediction
-from sparselabel.inference.writer import Output, check_out
 
 CLASSES = ("cat", "dog, big")
 ABOUT: dict[str, Any] = {"run": "runs/a", "thresholds": [0.5, 0.5]}
@@ -22,13 +22,13 @@ FOUND = [
 FULL = Path("/dev/full")
 
 
-def opened(out: Path, **changes: Any) -> Output:
+def opened(out: Path, **changes: Any) -> PredictionWriter:
     given: dict[str, Any] = {"all_scores": False, "resume": False} | changes
-    OPEN.append(Output(str(out), given.pop("classes", CLASSES), given.pop("about", ABOUT), **given))
+    OPEN.append(PredictionWriter(str(out), given.pop("classes", CLASSES), given.pop("about", ABOUT), **given))
     return OPEN[-1]
 
 
-OPEN: list[Output] = []
+OPEN: list[PredictionWriter] = []
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +78,7 @@ def test_json_lines(tmp_path: Path) -> None:
 
 
 def test_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
-    output = Output("-", CLASSES, ABOUT, all_scores=False, resume=False)
+    output = PredictionWriter("-", CLASSES, ABOUT, all_scores=False, resume=False)
     output.write(FOUND[0])
     output.finish()
     assert capsys.readouterr().out == 'image,labels,scores,error\na.jpg,"dog, big;cat",0.9123;0.6000,\n'

@@ -1,6 +1,6 @@
 """Another model's scores of the training images: from a file, or from class names (``text:MODEL``).
 
-A run keeps its own copy, and goes on with it.
+A run saves its own copy, and resumes with it.
 """
 
 import hashlib
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 Scores = npt.NDArray[np.float32]
 
 
-def scores_of_run(loaders: "PhaseLoaders", run: Run, goes_on: bool) -> Scores | None:
+def load_external_scores(loaders: "PhaseLoaders", run: Run, goes_on: bool) -> Scores | None:
     """(N, L) The scores that a run was begun with, else those that its configuration asks for."""
     model, file = text_model(loaders.config), scores_file(loaders.config)
     if model is None and file is None:
         return None
     if goes_on and run.given_scores_file.is_file():
-        return _mapped(run.given_scores_file, loaders.data)
+        return external_scores_in(run.given_scores_file, loaders.data)
     if file is not None:
         from sparselabel.data.external_scores import read_scores
 
@@ -42,13 +42,13 @@ def scores_of_run(loaders: "PhaseLoaders", run: Run, goes_on: bool) -> Scores | 
     return _of_text(loaders, str(model))
 
 
-def keep_given_scores(run: Run, scores: Scores | None) -> None:
+def save_external_scores(run: Run, scores: Scores | None) -> None:
     """Put a copy into the run, if there are some."""
     if scores is not None and not run.given_scores_file.exists():
         write_array(run.given_scores_file, scores)
 
 
-def say_of_scores(method: ComposedLoss, log: Log) -> None:
+def log_external_scores(method: ComposedLoss, log: Log) -> None:
     """Log how good the scores are that a method has."""
     for part in method.parts():
         if isinstance(part, ScorePrior):
@@ -71,10 +71,11 @@ def _of_text(loaders: "PhaseLoaders", name: str) -> Scores:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_array(file, scores)
     fabric.barrier()
-    return _mapped(file, data)
+    return external_scores_in(file, data)
 
 
-def _mapped(file: Path, data: Dataset) -> Scores:
+def external_scores_in(file: Path, data: Dataset) -> Scores:
+    """(N, L) The scores that were saved in a file, mapped; damage is refused."""
     layout = f"f {len(data.train)} {len(data.classes)}"
     again = "remove it, and begin the run anew"
     scores: Scores = read_array(file, layout, again, mapped=True)

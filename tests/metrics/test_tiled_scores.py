@@ -7,30 +7,30 @@ from hypothesis import strategies as st
 
 from sparselabel.data.labels import LabelTable, SparseLabels
 from sparselabel.errors import DataError, ResourceError, RunError
-from sparselabel.metrics import score_file
+from sparselabel.metrics import tiled_scores
 from sparselabel.metrics.average_precision import average_precision
 from sparselabel.metrics.label_metrics import label_metrics
-from sparselabel.metrics.score_file import ScoreFile, class_blocks, image_blocks, in_memory
+from sparselabel.metrics.tiled_scores import TiledScores, class_blocks, image_blocks, in_memory
 from tests.sparse_and_dense import CLASSES, few_labels
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(score_file, "TILE", 4)
-    monkeypatch.setattr(score_file, "IMAGES_BLOCK", 40)
-    monkeypatch.setattr(score_file, "CLASSES_BLOCK", 70)
+    monkeypatch.setattr(tiled_scores, "TILE", 4)
+    monkeypatch.setattr(tiled_scores, "IMAGES_BLOCK", 40)
+    monkeypatch.setattr(tiled_scores, "CLASSES_BLOCK", 70)
 
 
 def no_room(folder: Path, size: int, free: int) -> ResourceError:
     return ResourceError(f"{folder} has no room for {size} of {free}")
 
 
-def written(folder: Path, scores: np.ndarray, at_once: int = 5) -> ScoreFile:
+def written(folder: Path, scores: np.ndarray, at_once: int = 5) -> TiledScores:
     shape = (int(scores.shape[0]), int(scores.shape[1]))
-    file = ScoreFile(folder / "scores.npy", shape, refusal=no_room)
+    file = TiledScores(folder / "scores.npy", shape, refusal=no_room)
     for start in range(0, len(scores), at_once):
         file.append(scores[start : start + at_once])
-    return ScoreFile(folder / "scores.npy", shape)
+    return TiledScores(folder / "scores.npy", shape)
 
 
 @settings(max_examples=40)
@@ -68,12 +68,12 @@ def test_measures_are_those_of_arrays(tmp_path: Path) -> None:
 def test_what_is_wrong_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(tmp_path, np.zeros((9, 3), np.float32))
     with pytest.raises(RunError, match=r"must be fractions of shape \(3, 2, 4, 4\)"):
-        ScoreFile(tmp_path / "scores.npy", (9, 5))
-    fresh = ScoreFile(tmp_path / "more.npy", (2, 2), refusal=no_room)
+        TiledScores(tmp_path / "scores.npy", (9, 5))
+    fresh = TiledScores(tmp_path / "more.npy", (2, 2), refusal=no_room)
     with pytest.raises(DataError, match="row 1 of class 0 has nan") as caught:
         fresh.append(np.array([[0, 0], [np.nan, 0]], np.float32))
     assert caught.value.what == "scores"
-    monkeypatch.setattr(score_file, "LARGEST_SCORES", 100)
+    monkeypatch.setattr(tiled_scores, "LARGEST_SCORES", 100)
     with pytest.raises(ResourceError) as refused:
         in_memory(file)
     assert (refused.value.what, refused.value.value, refused.value.allowed) == ("scores", 108, 100)

@@ -26,7 +26,7 @@ IMAGES_BLOCK, CLASSES_BLOCK = 1 << 24, 1 << 26
 """Scores that are looked at together: of some images, of which there are several arrays, or some classes."""
 
 
-class ScoreFile:
+class TiledScores:
     """Scores (N, L) float32 in a file; ``scores[a:b]`` and ``scores[:, a:b]`` are arrays.
 
     They are written from the first image to the last by ``append``, into a new file where there is a
@@ -149,7 +149,7 @@ def _common(first: int, last: int, tile: int) -> tuple[slice, slice]:
     return slice(low - first, high - first), slice(low - tile * TILE, high - tile * TILE)
 
 
-ScoreMatrix = Scores | ScoreFile
+ScoreMatrix = Scores | TiledScores
 """Scores (N, L) in memory, or in a file."""
 
 
