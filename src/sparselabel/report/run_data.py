@@ -13,6 +13,7 @@ from sparselabel.expected_positives.class_counts import ExpectedFile, remedy_of
 from sparselabel.file_formats import read_json, read_json_lines
 from sparselabel.inference.class_thresholds import load_class_thresholds, threshold_metrics
 from sparselabel.inference.saved_scores import saved_scores
+from sparselabel.losses.registry import needs_expected_positives
 from sparselabel.report.figures.style import names_of
 from sparselabel.run import EpochRecord, Run, saw_hidden_labels
 
@@ -41,7 +42,7 @@ class ShownRun:
         """The estimate of K that it was trained with, if it was."""
         if not self.folder.expected_file.is_file():
             return None
-        if self.config.settings.get("expected_positives") is None:
+        if not needs_expected_positives(self.config.method):
             return None  # it is for the thresholds
         estimate = read_json(self.folder.expected_file, ExpectedFile, "train again", error=RunError)
         return {**estimate, "remedy": remedy_of(estimate["how"], estimate["K"], estimate["interval"])}
