@@ -30,6 +30,7 @@ from sparselabel.expected_positives.estimate import class_names, estimate_positi
 from sparselabel.losses.base import Needs
 from sparselabel.losses.registry import make_method, needs_expected_positives, needs_of, parse, settings_of
 from sparselabel.losses.setting_checks import COUNTS_ITSELF, PER_CLASS, below_observed, within_label_bounds
+from sparselabel.losses.soft_labels import MOST_SOLVED
 from sparselabel.losses.sparse_loss import SparseLoss
 from sparselabel.metrics.average_precision import mean_average_precision, precision_of_classes
 from sparselabel.metrics.calibration import LIMIT, calibrate
@@ -145,8 +146,9 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
         ``scores`` (N, L) are another model's, on any scale, NaN for none: evidence for pu and en.
         """
-        needs = self._checked()
         features = self._features(X, reset=True)
+        self.method_ = self._chosen_method(len(features), scores)
+        needs = self._checked()
         labels = _labels(y, len(features), type(self).__name__)
         evidence = None if scores is None else self._evidence(scores, labels)
         annotated = annotated_positives(labels)
@@ -212,11 +214,19 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         tags.target_tags.multi_output = True
         return tags
 
+    def _chosen_method(self, images: int, scores: object) -> str:
+        """The method, or what "auto" is for so many images, as in training on stored features."""
+        if not isinstance(self.method, str):
+            raise ConfigError(f"a method is a name, not {self.method!r}", what="method", value=self.method)
+        if self.method != "auto":
+            return self.method
+        if scores is not None:
+            return "pu"
+        return "soft" if images <= MOST_SOLVED and not self.settings else "gr"
+
     def _checked(self) -> Needs:
         """The needs of the method; raises for methods and parameters that cannot work, before training."""
         settings = dict(self.settings or {})
-        if not isinstance(self.method_, str):
-            raise ConfigError(f"a method is a name, not {self.method!r}", what="method", value=self.method_)
         needs = needs_of(self.method_, settings)
         images = [
             what
