@@ -23,7 +23,7 @@ from torch import Tensor
 from sparselabel.data.image_paths import image_paths
 from sparselabel.data.transforms import squashed
 from sparselabel.inference.class_thresholds import no_class_thresholds
-from sparselabel.inference.prediction_tables import PredictionWriter
+from sparselabel.inference.prediction_csv import PredictionWriter
 from sparselabel.inference.predictor import Predictor, load_predictor
 from sparselabel.models.backbone import NONE, make_backbone
 from sparselabel.models.classifier import Classifier, LinearHead, Output

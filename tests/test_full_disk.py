@@ -18,15 +18,15 @@ from sparselabel.errors import ResourceError, SparselabelError
 from sparselabel.file_formats import write_array
 from sparselabel.files import write_json
 from sparselabel.inference import review_scores
-from sparselabel.inference.prediction_files import (
+from sparselabel.inference.prediction_csv import PredictionWriter
+from sparselabel.inference.prediction_shards import PredictionShards
+from sparselabel.inference.prediction_sidecars import (
     FiftyOneFile,
     LabelStudioFile,
     MapFolder,
     SortedImages,
     XmpSidecars,
 )
-from sparselabel.inference.prediction_shards import PredictionShards
-from sparselabel.inference.prediction_tables import PredictionWriter
 from sparselabel.inference.predictor import Prediction
 from sparselabel.locks import locked
 from sparselabel.report.gallery import Gallery

@@ -30,7 +30,7 @@ from sparselabel.expected_positives.estimate import class_names, estimate_positi
 from sparselabel.losses.base import Needs
 from sparselabel.losses.registry import make_method, needs_expected_positives, needs_of, parse, settings_of
 from sparselabel.losses.setting_checks import COUNTS_ITSELF, PER_CLASS, below_observed, within_label_bounds
-from sparselabel.losses.soft_labels import MOST_SOLVED
+from sparselabel.losses.soft_ridge import MOST_SOLVED
 from sparselabel.losses.sparse_loss import SparseLoss
 from sparselabel.metrics.average_precision import mean_average_precision, precision_of_classes
 from sparselabel.metrics.calibration import LIMIT, calibrate

@@ -762,7 +762,7 @@ def _predictions(folder: Path) -> None:
 
 
 def _read_predictions(folder: Path) -> object:
-    from sparselabel.inference.prediction_tables import PredictionWriter
+    from sparselabel.inference.prediction_csv import PredictionWriter
 
     for name in ("p.csv", "p.jsonl"):
         output = PredictionWriter(

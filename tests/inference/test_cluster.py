@@ -27,8 +27,8 @@ from sparselabel.inference.cluster import (
     predict_on_cluster,
     predict_parts,
 )
+from sparselabel.inference.prediction_csv import csv_line
 from sparselabel.inference.prediction_shards import PARTIAL, PredictionShards
-from sparselabel.inference.prediction_tables import csv_line
 from sparselabel.ray_cluster import Node
 from tests.data.shards import png, write_table, write_tar
 from tests.inference.cluster_jobs import on_one_machine

@@ -9,7 +9,7 @@ import pytest
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Setting, TrainConfig, Views
 from sparselabel.data.dataset import Dataset
 from sparselabel.expected_positives.class_counts import ClassCounts
-from sparselabel.losses.soft_labels import SolvedOnFeatures
+from sparselabel.losses.soft_ridge import SolvedOnFeatures
 from sparselabel.run import Run
 from sparselabel.training.resolve import method_of, resolve, with_chosen_method
 from sparselabel.training.train_run import train_run

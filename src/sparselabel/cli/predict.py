@@ -16,7 +16,7 @@ from sparselabel.progress import progress_bar, status_console
 
 if TYPE_CHECKING:
     from sparselabel.inference.cluster import Done
-    from sparselabel.inference.prediction_files import PredictionFile
+    from sparselabel.inference.prediction_sidecars import PredictionFile
     from sparselabel.inference.predictor import Predictor
 
 Hyphen = Parameter(allow_leading_hyphen=True)  # - is standard input, or output
@@ -106,7 +106,7 @@ def predict(
     """
     from sparselabel.data.image_paths import check_image_words
     from sparselabel.files import require_folder_to_write
-    from sparselabel.inference.prediction_tables import PredictionWriter, check_out
+    from sparselabel.inference.prediction_csv import PredictionWriter, check_out
 
     if batch < 1:
         raise ConfigError(f"{param('batch')} must be at least 1 image, not {batch}", what="batch")
@@ -293,7 +293,7 @@ def _more_files(
 ) -> "list[PredictionFile]":
     """What predictions are written to beside the table."""
     from sparselabel.data.image_paths import common_folder
-    from sparselabel.inference.prediction_files import (
+    from sparselabel.inference.prediction_sidecars import (
         FiftyOneFile,
         LabelStudioFile,
         SortedImages,
@@ -330,8 +330,8 @@ def _write(
     """Predict and write all; how many images, labels and images that cannot be read there were."""
     from sparselabel.data.image_paths import common_folder, count_images, image_paths, other_files
     from sparselabel.data.image_paths import images as images_at
-    from sparselabel.inference.prediction_files import MapFolder
-    from sparselabel.inference.prediction_tables import NAMED
+    from sparselabel.inference.prediction_csv import NAMED
+    from sparselabel.inference.prediction_sidecars import MapFolder
 
     console = status_console()
     base = common_folder(words)

@@ -38,8 +38,8 @@ from sparselabel.errors import ConfigError, DataError, RunError, SparselabelErro
 from sparselabel.file_formats import read_json
 from sparselabel.files import require_folder_to_write, write_json, write_text
 from sparselabel.inference.engine import PACKAGES, TORCH, WORTH
+from sparselabel.inference.prediction_csv import NAMED
 from sparselabel.inference.prediction_shards import PARTIAL, PredictionShards
-from sparselabel.inference.prediction_tables import NAMED
 from sparselabel.inference.predictor import Prediction, Predictor, predictor_of
 from sparselabel.inference.scorer import BATCH, Scorer
 from sparselabel.locks import LOCK, locked

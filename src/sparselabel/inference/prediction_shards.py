@@ -18,7 +18,7 @@ import numpy as np
 from sparselabel.config import ShardFormat
 from sparselabel.errors import ConfigError, param
 from sparselabel.files import named
-from sparselabel.inference.prediction_tables import (
+from sparselabel.inference.prediction_csv import (
     csv_header,
     csv_line,
     json_line,

@@ -12,7 +12,7 @@ from sparselabel.losses import (  # noqa: F401, I001
     entropy_max,
     generalized_robust,
     pu,
-    soft_labels,
+    soft_ridge,
     class_selective,
     patchml,
     patch_cluster,

@@ -21,7 +21,7 @@ from sparselabel.losses import registry
 from sparselabel.losses.base import ComposedLoss, Needs
 from sparselabel.losses.registry import presets_of, settings_of
 from sparselabel.losses.setting_checks import COUNTS_ITSELF, PER_CLASS
-from sparselabel.losses.soft_labels import MOST_SOLVED
+from sparselabel.losses.soft_ridge import MOST_SOLVED
 from sparselabel.losses.target_rules import no_negatives
 from sparselabel.models.backbone import NONE, OWN, PRETRAINED
 from sparselabel.models.weights import require_weights_file

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sparselabel.errors import ConfigError
 from sparselabel.losses.base import LabelRows
-from sparselabel.losses.soft_labels import Ridge, soft, solve_head
+from sparselabel.losses.soft_ridge import Ridge, soft, solve_head
 from sparselabel.losses.sparse_loss import SparseLoss
 from sparselabel.metrics.average_precision import average_precision
 
@@ -142,7 +142,7 @@ def test_classes_in_blocks_and_labels_in_rows_change_little(monkeypatch: pytest.
     known = OBSERVED.numpy()[images, classes]
     rows = LabelRows(SparseLabels.of_entries(images, classes, known, (len(OBSERVED), OBSERVED.shape[1])))
     torch.testing.assert_close(solve_head(FEATURES, rows), whole)
-    monkeypatch.setattr("sparselabel.losses.soft_labels.LABELS_AT_ONCE", 3 * len(FEATURES))
+    monkeypatch.setattr("sparselabel.losses.soft_ridge.LABELS_AT_ONCE", 3 * len(FEATURES))
     halves = solve_head(FEATURES, OBSERVED)
     correlation = np.corrcoef(halves.weight.flatten(), whole.weight.flatten())[0, 1]
     assert correlation > 0.99

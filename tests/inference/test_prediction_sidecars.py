@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from sparselabel.errors import RunError
-from sparselabel.inference.prediction_files import (
+from sparselabel.inference.prediction_sidecars import (
     FiftyOneFile,
     LabelStudioFile,
     SortedImages,

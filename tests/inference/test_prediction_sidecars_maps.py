@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from sparselabel.inference.prediction_files import MapFolder, inside
+from sparselabel.inference.prediction_sidecars import MapFolder, inside
 from sparselabel.inference.predictor import Prediction
 from tests.inference.stub import CLASSES, paint, predictor
 

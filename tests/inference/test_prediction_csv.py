@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sparselabel.errors import ConfigError, RunError
-from sparselabel.inference.prediction_tables import PredictionWriter, check_out
+from sparselabel.inference.prediction_csv import PredictionWriter, check_out
 from sparselabel.inference.predictor import Prediction
 
 CLASSES = ("cat", "dog, big")
