@@ -12,8 +12,9 @@ from sparselabel.training.train_folder import choose_backbone, choose_schedule
 def test_the_schedule_is_chosen_by_machine_and_images(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     cpu, plain = Machine(accelerator="cpu"), TrainConfig()
-    config = choose_schedule(plain, set(), cpu, 5000, said.append)
+    config = choose_schedule(plain, set(), cpu, 2500, said.append)
     assert config == replace(plain, frozen=True)  # of which auto makes soft
+    assert choose_schedule(plain, set(), cpu, 5000, said.append).head.batch_size == 64
     named = choose_schedule(replace(plain, method="gr"), set(), cpu, 5000, said.append)
     assert (named.frozen, named.head.batch_size) == (True, 64)
     assert said[-1].startswith("no GPU: a linear classifier on features of resnet50")
