@@ -3,7 +3,8 @@
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -482,6 +483,16 @@ def _data(folder: Path) -> Any:
     return open_prepared(folder / "data")
 
 
+@contextmanager
+def _opened_once(folder: Path) -> Iterator[None]:
+    """The same for what opens the data of a run by itself."""
+    from sparselabel.data import dataset
+
+    data, by_itself = _data(folder), dataset.open_prepared
+    with patch.object(dataset, "open_prepared", lambda of: data if of == data.folder else by_itself(of)):
+        yield
+
+
 def _run_of(folder: Path) -> Run:
     return Run(folder / "run", _data(folder))
 
@@ -491,7 +502,8 @@ def _read_run(folder: Path) -> object:
     from sparselabel.report.run_data import read_runs
 
     run = Run.open(folder / "run")
-    reported = read_runs([run.path]).runs[0]
+    with _opened_once(folder):
+        reported = read_runs([run.path]).runs[0]
     return run.config(), run.cost(), reported.measured("test"), load_class_thresholds(run).thresholds()
 
 
@@ -548,11 +560,12 @@ def _read_figures(folder: Path) -> object:
     from sparselabel.report.figures.watched_images import Watched
     from sparselabel.report.run_data import read_runs
 
-    about = read_runs([_run_of(folder)])
-    missing = read_missing(about)
-    watched = Watched(folder / "run")
-    names = [str(watched.split.truth.ids[row]) for row in watched.last.rows]
-    return missing and missing_rows(about, missing), names, read_located(folder / "run", "test").scores
+    with _opened_once(folder):
+        about = read_runs([_run_of(folder)])
+        missing = read_missing(about)
+        watched = Watched(folder / "run")
+        names = [str(watched.split.truth.ids[row]) for row in watched.last.rows]
+        return missing and missing_rows(about, missing), names, read_located(folder / "run", "test").scores
 
 
 def _large_scores(folder: Path) -> None:
