@@ -21,6 +21,7 @@ from sparselabel.data.answers import (
     read_answers,
 )
 from sparselabel.errors import ConfigError, RunError, param
+from sparselabel.files import named
 from sparselabel.locks import locked
 
 
@@ -114,14 +115,15 @@ class AnswerFile:
     def _write(self, content: bytes) -> None:
         """Append all of it and wait for the disk; what cannot be written whole is not there at all."""
         before = os.fstat(self._file).st_size
-        try:
-            rest = memoryview(content)
-            while rest:
-                rest = rest[os.write(self._file, rest) :]
-            os.fsync(self._file)
-        except OSError:
-            os.ftruncate(self._file, before)
-            raise
+        with named(self.path):
+            try:
+                rest = memoryview(content)
+                while rest:
+                    rest = rest[os.write(self._file, rest) :]
+                os.fsync(self._file)
+            except OSError:
+                os.ftruncate(self._file, before)
+                raise
 
 
 def _finished(torn: bytes) -> bytes:
