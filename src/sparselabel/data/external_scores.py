@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, LabelTable, Texts
-from sparselabel.data.readers.csv_parquet import Cells, open_cells
+from sparselabel.data.readers.table_files import Cells, open_cells
 from sparselabel.errors import DataError, listing
 from sparselabel.file_formats import read_arrays
 

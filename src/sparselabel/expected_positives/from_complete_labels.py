@@ -140,7 +140,7 @@ def complete_labels(file: Path, data: Dataset) -> LabelTable:
 
 def _answered(file: Path) -> list[Answer] | None:
     """The answers in a file that `sparselabel review` wrote; None if it is another kind of table."""
-    from sparselabel.data.readers.csv_parquet import open_cells
+    from sparselabel.data.readers.table_files import open_cells
 
     with open_cells(file, "image") as cells:
         if cells.header != COLUMNS:
@@ -172,8 +172,8 @@ def complete_answers(data: Dataset) -> LabelTable:
 
 def _lists_what_is_there(file: Path) -> bool:
     """Whether a table has one label per row, all of them present."""
-    from sparselabel.data.readers.csv_parquet import open_cells
     from sparselabel.data.readers.table import label_code
+    from sparselabel.data.readers.table_files import open_cells
 
     with open_cells(file, "image") as cells:
         if "label" not in cells.header:

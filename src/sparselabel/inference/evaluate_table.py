@@ -10,9 +10,9 @@ from sparselabel.config import AUTO
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, UNKNOWN, LabelTable
 from sparselabel.data.prepare import leave_out_broken
-from sparselabel.data.readers.csv_parquet import plain_name
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit, warn
 from sparselabel.data.readers.table import read
+from sparselabel.data.readers.table_files import plain_name
 from sparselabel.errors import DataError, listing
 from sparselabel.inference.class_thresholds import (
     has_class_thresholds,

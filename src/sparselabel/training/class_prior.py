@@ -73,7 +73,7 @@ def _of_json(file: Path) -> dict[str, float]:
 
 
 def _of_table(file: Path) -> dict[str, float]:
-    from sparselabel.data.readers.csv_parquet import open_cells
+    from sparselabel.data.readers.table_files import open_cells
 
     shares: dict[str, float] = {}
     with open_cells(file, "class") as cells:

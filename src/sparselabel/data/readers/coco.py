@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from sparselabel.data.labels import POSITIVE, LabelTable, SparseLabels, Texts, compact, refuse_duplicates
 from sparselabel.data.masks import Masks
-from sparselabel.data.readers.coco_annotations import Annotations, CategoryCodes, Images, read_categories
+from sparselabel.data.readers.coco_json import Annotations, CategoryCodes, Images, read_categories
 from sparselabel.data.readers.json_stream import JsonBlocks
 from sparselabel.data.readers.raw_dataset import (
     IMAGES_FOLDER,

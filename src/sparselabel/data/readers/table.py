@@ -39,7 +39,6 @@ from sparselabel.data.labels import (
     count_per_class,
     known_entries,
 )
-from sparselabel.data.readers.csv_parquet import Cells, open_cells, plain_name
 from sparselabel.data.readers.image_files import match_names
 from sparselabel.data.readers.raw_dataset import (
     IMAGES_FOLDER,
@@ -54,6 +53,7 @@ from sparselabel.data.readers.raw_dataset import (
     images_folder,
     warn,
 )
+from sparselabel.data.readers.table_files import Cells, open_cells, plain_name
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.stored_images import StoredImages, are_stored, scan
 from sparselabel.errors import DataError, counted, listing, nearest, param

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sparselabel.data.readers.csv_parquet import open_cells
+from sparselabel.data.readers.table_files import open_cells
 from sparselabel.errors import ConfigError, DataError, RunError, command, nearest, param
 from sparselabel.report.figures.style import legend_columns, log_curves, look_of, new_figure, save, style
 from sparselabel.run import Run
