@@ -60,13 +60,6 @@ CONTENTS = {
 """What run.json says of the content of files that the configuration only names."""
 REPLACE = (f"replace it ({param('force', True)})", f"choose another {param('out')}")
 """What to do about a run that is in the way."""
-ORACLES = ("bce", "bce-ls", "iun")
-"""Methods that see hidden labels: for runs of older versions, whose results do not say so."""
-
-
-def saw_hidden_labels(result: dict[str, Any] | None, method: str) -> bool:
-    """Whether a run's method was an oracle, which sees the labels that others do not."""
-    return bool((result or {}).get("oracle", method.partition("+")[0] in ORACLES))
 
 
 class Metadata(TypedDict):
@@ -108,13 +101,13 @@ class Result(TypedDict):
     """result.json."""
 
     method: str
-    oracle: NotRequired[bool]
+    oracle: bool
     best_epoch: Count
     epochs: Count
     validation: Measured | None
     test: Measured | None
     recovery: dict[str, float | None] | None
-    model_checksum: NotRequired[int]
+    model_checksum: int
 
 
 class Mean(TypedDict):
@@ -335,8 +328,8 @@ class Run:
                 *REPLACE,
             )
         metadata = self.metadata()
-        for key, what in CONTENTS.items():  # runs of older versions do not have them
-            if key in metadata and metadata[key] != about.get(key):
+        for key, what in CONTENTS.items():
+            if metadata.get(key) != about.get(key):
                 raise RunError(
                     f"{self.path} was begun with {what} of the same name, but of other content",
                     "bring the old one back",
@@ -370,7 +363,7 @@ class Run:
         return f"{about['data']}, {split} {about['data_digest'].get(split, 'missing')[:8]}"
 
     def cost(self) -> dict[str, Any]:
-        """Seconds and bytes of peak memory; empty for a run of an older version."""
+        """Seconds and bytes of peak memory; empty before the first session has ended."""
         return {**read_json(self.cost_file, CostFile, "remove it")} if self.cost_file.is_file() else {}
 
     def result(self) -> dict[str, Any]:

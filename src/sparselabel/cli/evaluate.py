@@ -34,8 +34,8 @@ def show_quality(run: "Run", measured: dict[str, Any]) -> None:
     from sparselabel.inference.expected_quality import quality_of, trust_in
 
     console = plain_console()
-    if (measured["decided"].get("expected") or {}).get("basis") is None:
-        return  # nothing was chosen from validation images, or by an older version
+    if measured["decided"]["expected"]["basis"] is None:
+        return  # nothing was chosen from validation images
     try:
         train = run.data().train
     except (DataError, RunError):  # gone since, and the measures are of other images
@@ -55,13 +55,13 @@ def show_decided(decided: dict[str, Any]) -> None:
     Where labels are sparse, precision and recall are those that calibrated scores expect.
     """
     console = plain_console()
-    sparse = decided["calibration"] is None and decided.get("expected")
+    sparse = decided["calibration"] is None
     table = Table(title=_title(decided["chosen_from"]))
     table.add_column("measure")
     table.add_column("value", justify="right")
     if sparse:
         for key in ("precision", "recall"):
-            table.add_row(f"expected {key}", f"{100 * sparse[key]:.1f}")
+            table.add_row(f"expected {key}", f"{100 * decided['expected'][key]:.1f}")
     else:
         for key in ("micro_f1", "macro_f1", "micro_precision", "micro_recall"):
             table.add_row(key.replace("_", " ").replace("f1", "F1"), f"{100 * decided[key]:.2f}")
@@ -73,7 +73,7 @@ def show_decided(decided: dict[str, Any]) -> None:
     console.print(table)
     if calibration is not None:
         _show_reliability(calibration)
-    _show_class_thresholds(decided["classes"], sparse=bool(sparse))
+    _show_class_thresholds(decided["classes"], sparse=sparse)
     if not sparse:  # else nearly every class has a reason of its own
         for why, names in _reasons(decided["classes"]).items():
             console.print(f"{listing(names)}: {why}")
@@ -370,8 +370,7 @@ def show(measured: dict[str, Any]) -> None:
             contain = " (they contain the observed ones)" if who == "estimates" else ""
             table.add_row(f"all training labels: mAP of the {who}{contain}", f"{100 * value:.2f}")
     console.print(table)
-    if "engine" in measured:  # evaluations of older versions do not say
-        console.print(f"scored by {measured['engine']}")
+    console.print(f"scored by {measured['engine']}")
     _show_classes(measured, located)
 
 

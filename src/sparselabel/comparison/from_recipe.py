@@ -126,8 +126,7 @@ def _data(recipe: Recipe, data: "Dataset") -> list[str]:
             f"data {data.name} with {size[0]:,} classes and {size[1]:,} test images (the paper's has "
             f"{classes:,} and {images:,})"
         )
-    defaults = asdict(Preparation())  # data of older versions does not say all
-    made = {name: data.made["preparation"].get(name, defaults[name]) for name in HIDDEN_BY}
+    made = {name: data.made["preparation"][name] for name in HIDDEN_BY}
     wanted = [_preparation(flags) for flags in map(_flags, commands) if "labels" not in flags]
     if wanted and made not in wanted:
         differ = [

@@ -387,7 +387,7 @@ def _locations(prepared: Dataset) -> Callable[[int], Image]:
 def changed_files(prepared: Dataset, report: Callable[[int], None]) -> Iterator[str]:
     """Arrays and images that changed since they were prepared, or are gone; ``report`` gets image counts."""
     for name, split in prepared.splits.items():
-        for array, checksum in prepared.made["splits"][name].get("checksums", {}).items():
+        for array, checksum in prepared.made["splits"][name]["checksums"].items():
             file = prepared.folder / name / f"{array}.npy"
             if file_checksum(file) != checksum:
                 yield str(file)

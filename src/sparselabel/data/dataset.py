@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from sparselabel.data.image_source import ImageSource
 
 FORMAT, COMPRESSED, WITHOUT_CHECKSUMS = 2, 3, 1
-"""Of dataset.json: 3 is 2 with labels in compressed rows, which older versions could not read."""
+"""Formats of dataset.json: 3 is 2 with labels in compressed rows; in 1 no checksum is compared."""
 PREPARE_AGAIN = "prepare the data again"
 SPATIAL_LABEL_COLUMNS = ("rows", "classes", "centers", "sizes")
 MASK_COLUMNS = ("texts", "offsets", "sizes")
@@ -379,13 +379,13 @@ class SplitFile(TypedDict):
 
     images: Count
     digest: str
-    seen: NotRequired[Seen | None]
+    seen: Seen
     real: NotRequired[bool]
     masks: NotRequired[bool]
     sparse: NotRequired[list[str]]
     in_memory: NotRequired[bool]
     stored: NotRequired[bool]
-    checksums: NotRequired[dict[str, int]]
+    checksums: dict[str, int]
 
 
 class DatasetFile(TypedDict):
@@ -475,16 +475,13 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: "Spli
         inside("stored_sizes", sizes, LARGEST + 1)
         return StoredImages(root, files, columns, array("paths", f"U {count}"), numbers, offsets, sizes)
 
-    checksums = about.get("checksums", {})
+    checksums = about["checksums"]
     count, full = about["images"], f"i {about['images']} {len(classes)}"
     ids = array("ids", f"U {count}")
     truth, observed = labels("truth"), labels("observed")
     everything = spatial_labels("mark")
-    which = about.get("seen")
-    if which is None:  # data of an older version
-        which = "none" if len(everything) and hides_labels(truth, observed) else "all"
-    seen = everything if which == "all" else SpatialLabels.none()
-    if which == "own":
+    seen = everything if about["seen"] == "all" else SpatialLabels.none()
+    if about["seen"] == "own":
         seen = spatial_labels("seen")
     return PreparedSplit(
         name=folder.name,
@@ -506,7 +503,7 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: "Spli
 def require_as_written(data: Dataset, *splits: str) -> None:
     """Raise if an array of some splits, or of all, is not what was written; each is read once a process."""
     for name in splits or data.splits:
-        for array, checksum in data.made["splits"][name].get("checksums", {}).items():
+        for array, checksum in data.made["splits"][name]["checksums"].items():
             file = data.folder / name / f"{array}.npy"
             if not file.exists():  # it was moved since it was opened
                 continue

@@ -403,16 +403,6 @@ def positives_of(labels: LabelMatrix) -> tuple[npt.NDArray[np.int64], npt.NDArra
     return np.concatenate(rows), np.concatenate(columns)
 
 
-def same_labels(first: LabelMatrix, second: LabelMatrix) -> bool:
-    """Whether two matrices have the same labels, in whatever form."""
-    if first.shape != second.shape:
-        return False
-    if isinstance(first, SparseLabels) and isinstance(second, SparseLabels):
-        pairs = ((getattr(first, name), getattr(second, name)) for name in ("starts", "columns", "known"))
-        return all(np.array_equal(*pair) for pair in pairs)
-    return all(np.array_equal(first[block], second[block]) for block in row_blocks(*first.shape))
-
-
 def entry_spans(labels: SparseLabels) -> Iterator[slice]:
     """The known labels, a bounded number at a time."""
     for start in range(0, len(labels.known), KNOWN_BLOCK):

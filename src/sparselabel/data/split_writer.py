@@ -200,7 +200,7 @@ def _write_split(folder: Path, observed: ObservedSplit) -> tuple[str, dict[str, 
     if which == "own":
         arrays |= {f"seen_{column}": getattr(observed.seen, column) for column in SPATIAL_LABEL_COLUMNS}
     digest = hashlib.blake2b(json.dumps(table.classes).encode(), digest_size=16)
-    if which not in ("own", _seen_by_labels(observed)):  # digests of data that older versions wrote stay
+    if which not in ("own", _seen_by_labels(observed)):
         digest.update(f"seen {which}".encode())
     for name, array in arrays.items():
         _save(folder / f"{name}.npy", array)
@@ -242,7 +242,7 @@ def _which_seen(observed: ObservedSplit) -> Seen:
 
 
 def _seen_by_labels(observed: ObservedSplit) -> Seen:
-    """Which ones data of older versions, which does not say, would let training see."""
+    """Which ones training may see by default: a digest names nothing else."""
     if not len(observed.split.spatial_labels):
         return _which_seen(observed)
     return "none" if hides_labels(observed.split.labels.matrix, observed.observed) else "all"

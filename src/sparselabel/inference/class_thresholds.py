@@ -168,24 +168,18 @@ def write_class_thresholds(run: Run, data: Dataset, scores: ScoreMatrix | None) 
 
 
 def load_class_thresholds(run: Run) -> ClassThresholds:
-    """Those of a finished run; those of an older version's run are chosen now, from its scores."""
+    """The thresholds of a finished run; if their file was removed, they are chosen again from its scores."""
     run.require_finished()
     if run.thresholds_file.is_file():
         return _read(run.thresholds_file, list(run.classes))
     if SPLIT not in run.metadata()["data_digest"]:
         return no_class_thresholds(run.classes, "nothing")
-    if not has_class_thresholds(run):
+    if not run.scores_file(SPLIT).is_file():
         raise RunError(
-            f"{run.path} has no thresholds.json (an older version made it)",
+            f"{run.path} has no thresholds.json",
             f"{command('evaluate', run.path, split=SPLIT)} chooses them",
         )
     return write_class_thresholds(run, run.data(), saved_scores(run, SPLIT).scores)
-
-
-def has_class_thresholds(run: Run) -> bool:
-    """Whether there are class thresholds, or what they are made of."""
-    saved = run.thresholds_file.is_file() or run.scores_file(SPLIT).is_file()
-    return saved or SPLIT not in run.metadata()["data_digest"]
 
 
 def no_class_thresholds(classes: tuple[str, ...], why: str) -> ClassThresholds:

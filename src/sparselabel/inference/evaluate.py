@@ -16,7 +16,6 @@ from sparselabel.data.transforms import imagenet_test, squashed
 from sparselabel.errors import ConfigError, DataError, RunError, command, param
 from sparselabel.files import write_json
 from sparselabel.inference.class_thresholds import (
-    has_class_thresholds,
     load_class_thresholds,
     threshold_metrics,
 )
@@ -96,8 +95,7 @@ def keep_evaluation(
     run.evaluation_file(split).unlink(missing_ok=True)  # so that it is never said of other scores
     scores = keep_scores(run, prepared_split, scores)
     localization.save(run.location_file(split))
-    thresholds = load_class_thresholds(run) if has_class_thresholds(run) else None
-    measured["decided"] = thresholds and threshold_metrics(scores, labels, thresholds)
+    measured["decided"] = threshold_metrics(scores, labels, load_class_thresholds(run))
     write_json(run.evaluation_file(split), measured)
     return measured
 

@@ -15,7 +15,6 @@ from sparselabel.data.readers.table import read
 from sparselabel.data.readers.table_files import plain_name
 from sparselabel.errors import DataError, listing
 from sparselabel.inference.class_thresholds import (
-    has_class_thresholds,
     load_class_thresholds,
     threshold_metrics,
 )
@@ -87,9 +86,8 @@ def evaluate_test_set(
     scorer = load_scorer(run, engine=engine, images=len(test_set))
     loader = evaluation_loader(run.config(), test_set, workers, scorer.device)
     scores = scorer.scores(loader, len(test_set), report=report).numpy()
-    thresholds = load_class_thresholds(run) if has_class_thresholds(run) else None
     measured: dict[str, Any] = {"run": str(run.path), "split": test_set.name, "recovery": None}
     measured["engine"] = scorer.engine_used
     measured |= label_metrics(scores, test_set.observed, threshold)
-    measured["decided"] = thresholds and threshold_metrics(scores, test_set.observed, thresholds)
+    measured["decided"] = threshold_metrics(scores, test_set.observed, load_class_thresholds(run))
     return measured

@@ -293,10 +293,8 @@ def load_classifier(run: Run) -> Classifier:
     if not run.model_file.is_file():
         raise RunError(f"{run.path} has no model.safetensors", "train it again", what=run.model_file)
     classes = len(run.classes)
-    checksum = run.result().get("model_checksum") if run.finished else None
-    if checksum is not None:  # runs of older versions have none
-        again = f"train it again with {command('train', '...', force=True)}"
-        require_checksum(run.model_file, checksum, "bring it back", again)
+    again = f"train it again with {command('train', '...', force=True)}"
+    require_checksum(run.model_file, run.result()["model_checksum"], "bring it back", again)
     with default_precision(config.precision):
         if run.own_model is not None:
             backbone = own_backbone(copy.deepcopy(run.own_model), config.views.size, classes).backbone
@@ -319,8 +317,5 @@ def load_classifier(run: Run) -> Classifier:
             if is_out_of_memory(error):
                 raise
             reason = " ".join(str(error).split())[:300]  # torch lists every tensor that does not fit
-            raise RunError(
-                f"{run.model_file} is damaged ({reason})",
-                f"train it again with {command('train', '...', force=True)}",
-            ) from error
+            raise RunError(f"{run.model_file} is damaged ({reason})", again) from error
     return classifier.eval()

@@ -11,7 +11,7 @@ from sparselabel.metrics.average_precision import (
     precisions_by_rule,
     scores_and_labels,
 )
-from sparselabel.metrics.precision_recall import observed_at_k, observed_counts
+from sparselabel.metrics.precision_recall import at_k, precision_recall_f1
 from sparselabel.metrics.tiled_scores import ScoreMatrix
 
 RULES: tuple[Rule, ...] = ("sklearn", "voc", "hits")
@@ -33,8 +33,8 @@ def label_metrics(scores: ScoreMatrix, labels: LabelTable, threshold: float = 0.
     complete = labels.complete
     ap = precisions_by_rule(scores, values, RULES)
     means = {rule: asdict(mean_average_precision(ap[rule], values)) for rule in RULES}
-    at_threshold = observed_counts(scores, values, threshold)
-    top_three = observed_counts(scores, values, threshold, top=3)
+    at_threshold = precision_recall_f1(scores, values, threshold)
+    top_three = precision_recall_f1(scores, values, threshold, top=3)
     per_class = zip(
         labels.classes,
         labels.counts().tolist(),
@@ -59,7 +59,7 @@ def label_metrics(scores: ScoreMatrix, labels: LabelTable, threshold: float = 0.
         "by_number_of_labels": None if subsets is None else {k: asdict(v) for k, v in subsets.items()},
         "at_threshold": at_threshold.averages(),
         "at_threshold_top_3": top_three.averages(),
-        "at_k": [asdict(observed_at_k(scores, values, k)) for k in (1, 3, 5) if k <= values.shape[1]],
+        "at_k": [asdict(at_k(scores, values, k)) for k in (1, 3, 5) if k <= values.shape[1]],
     }
 
 

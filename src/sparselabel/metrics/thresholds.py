@@ -27,28 +27,19 @@ def _f1_thresholds(falling: Floats) -> Floats:
     return _below(falling, best)
 
 
-def precision_thresholds(scores: Floats, precision: float) -> Floats:
-    """(L,) The lowest thresholds with this expected precision.
-
-    Where no image reaches it, that is the precision itself: of the labels scored 0.9, nine of ten are right.
-    """
-    falling = -np.sort(-scores, axis=0)
-    return _precision_thresholds(falling, _means(falling), precision)
-
-
 def all_thresholds(scores: Floats) -> tuple[Floats, Floats]:
     """(L,) Those for the highest F1, and (L, P) those of ``PRECISIONS``; scores (N, L) are sorted once."""
     falling = -np.sort(-scores, axis=0)
-    means = _means(falling)
+    means = np.cumsum(falling, axis=0) / np.arange(1, len(falling) + 1)[:, None]
     thresholds = [_precision_thresholds(falling, means, wanted) for wanted in PRECISIONS]
     return _f1_thresholds(falling), np.stack(thresholds, axis=1)
 
 
-def _means(falling: Floats) -> Floats:
-    return np.asarray(np.cumsum(falling, axis=0) / np.arange(1, len(falling) + 1)[:, None])
-
-
 def _precision_thresholds(falling: Floats, means: Floats, precision: float) -> Floats:
+    """(L,) The lowest thresholds with this expected precision.
+
+    Where no image reaches it, that is the precision itself: of the labels scored 0.9, nine of ten are right.
+    """
     count = np.count_nonzero(means >= precision, axis=0)  # means only fall
     thresholds = _below(falling, np.maximum(count - 1, 0))
     return np.where(count > 0, np.minimum(thresholds, precision), precision)
@@ -71,11 +62,10 @@ def interpolate_thresholds(thresholds: Floats, precision: float) -> Floats:
         )
     upper = int(np.searchsorted(PRECISIONS, precision))
     if upper == 0:
-        return np.minimum(thresholds[:, 0], precision)
+        return thresholds[:, 0]
     low, high = PRECISIONS[upper - 1], PRECISIONS[upper]
     share = (precision - low) / (high - low)
-    mixed = (1 - share) * thresholds[:, upper - 1] + share * thresholds[:, upper]
-    return np.minimum(mixed, precision)  # files of older versions have 2 where no image reached a precision
+    return (1 - share) * thresholds[:, upper - 1] + share * thresholds[:, upper]
 
 
 def check_threshold(threshold: float) -> None:

@@ -160,14 +160,6 @@ def expected_positives(
     return _estimated(_features(loaders), data, config.seed)
 
 
-def training_features(
-    data: Dataset, config: TrainConfig, machine: Machine, quiet: bool = False
-) -> npt.NDArray[np.float32]:
-    """(N, D) Features of the training images by the untrained backbone, kept beside the data."""
-    features: npt.NDArray[np.float32] = _loaders(data, config, machine, quiet).features("train").numpy()
-    return features
-
-
 def _loaders(data: Dataset, config: TrainConfig, machine: Machine, quiet: bool) -> PhaseLoaders:
     fabric = start_fabric(machine, config.precision)
     log = Log(Run(data.folder), speaks=fabric.is_global_zero, quiet=quiet)

@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -26,9 +25,6 @@ from sparselabel.models.classifier import HEAD, Classifier, Head, LinearHead
 from sparselabel.models.heads import check_head, make_head
 from sparselabel.models.query2label import released_head
 from sparselabel.models.weights import is_released, read_tensors
-
-if TYPE_CHECKING:
-    pass
 
 
 class LazyBackbone:

@@ -179,11 +179,8 @@ def is_in_file(state: dict[str, Tensor]) -> bool:
 
 
 def file_name(state: dict[str, Tensor]) -> str:
-    """The file that the rows of a state are in; older versions did not say which.
-
-    Only a name: nothing in a checkpoint leads out of the folder of the run.
-    """
-    return Path(bytes(state["file"].tolist()).decode()).name if "file" in state else "a file"
+    """The name of the file that the rows of a state are in: no checkpoint leads out of the run's folder."""
+    return Path(bytes(state["file"].tolist()).decode()).name
 
 
 class FileRowStore(RowStore):
@@ -296,8 +293,6 @@ class FileRowStore(RowStore):
     def _open(self, state: dict[str, Tensor], flags: int) -> None:
         """Open the file as ``state`` has it; raises if it is another one, or has gone on."""
         bits = np.unpackbits(state["newest"].numpy()).astype(np.bool_)
-        if "checksums" not in state:
-            raise RunError(f"the checkpoint, of an older version, has no checksums of {self.path}: {WAY_OUT}")
         if not self.rows <= len(bits) < self.rows + 8 or len(state["checksums"]) != self.rows:
             raise RunError(f"the checkpoint has another number of rows than the {self.rows:,} of {self.path}")
         size = self.path.stat().st_size if self.path.is_file() else None
