@@ -10,9 +10,10 @@ from torch import Tensor
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataWarning
-from sparselabel.losses.base import ComposedLoss, Progress, Step, batch_mean, counted_mean
+from sparselabel.losses.base import ComposedLoss, batch_mean, counted_mean
 from sparselabel.losses.patch_cluster import ClusterLabels, nearest_cosine
 from sparselabel.losses.registry import make_method
+from sparselabel.losses.step import Progress, Step
 from sparselabel.models.classifier import Output
 from tests.losses.steps import build_method, make_step
 

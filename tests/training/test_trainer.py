@@ -15,7 +15,7 @@ from sparselabel.data.labels import POSITIVE
 from sparselabel.data.loaders import Batch
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Progress
+from sparselabel.losses.step import Progress
 from sparselabel.models.classifier import Output
 from sparselabel.training.checkpoint import TrainingState
 from sparselabel.training.resolve import resolve

@@ -17,9 +17,7 @@ from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError, command
 from sparselabel.losses.base import (
     ComposedLoss,
-    Layout,
     Needs,
-    Step,
     TargetLoss,
     TargetRule,
     Targets,
@@ -29,6 +27,7 @@ from sparselabel.losses.base import (
 from sparselabel.losses.large_loss import largest
 from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
 from sparselabel.losses.setting_checks import checked_share, not_negative
+from sparselabel.losses.step import Layout, Step
 from sparselabel.losses.target_rules import no_negatives, positive_targets
 
 Unknown = Literal["negative", "ignore", "selective"]

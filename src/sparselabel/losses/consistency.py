@@ -14,11 +14,12 @@ from torch.nn import functional as F
 
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import ComposedLoss, LossPart, Needs, Step, at_least_float32, batch_mean
+from sparselabel.losses.base import ComposedLoss, LossPart, Needs, at_least_float32, batch_mean
 from sparselabel.losses.heatmaps import HeatMaps
 from sparselabel.losses.registry import register
 from sparselabel.losses.running_scores import RunningScores
 from sparselabel.losses.setting_checks import not_negative
+from sparselabel.losses.step import Step
 
 Distance = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(logits, their sigmoid, target), all of one shape -> the distance of each score from its target."""

@@ -16,20 +16,15 @@ from sparselabel.losses.base import (
     ComposedLoss,
     EntryLosses,
     LabelLoss,
-    Layout,
     LossPart,
-    Memory,
     Needs,
-    Progress,
-    Scan,
-    Step,
     at_least_float32,
     cross_entropy,
-    rows_at_once,
 )
 from sparselabel.losses.memory.row_store import RowStore, make_row_store
 from sparselabel.losses.registry import register
 from sparselabel.losses.setting_checks import not_negative
+from sparselabel.losses.step import Layout, Memory, Progress, Scan, Step, rows_at_once
 from sparselabel.losses.target_rules import positive_targets
 
 

@@ -12,23 +12,12 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.distributed import Chunk, Threshold, all_reduce_sum, no_rows, topk_per_class
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import (
-    ComposedLoss,
-    Layout,
-    LossPart,
-    Progress,
-    Step,
-    TargetLoss,
-    TargetRule,
-    Targets,
-    cross_entropy,
-    not_begun,
-    rows_at_once,
-)
+from sparselabel.losses.base import ComposedLoss, LossPart, TargetLoss, TargetRule, Targets, cross_entropy
 from sparselabel.losses.registry import register
 from sparselabel.losses.running_scores import RunningScores
 from sparselabel.losses.score_prior import ScorePrior, Scores, prior_of
 from sparselabel.losses.setting_checks import Expected, checked_counts, refuse_too_many, within_label_bounds
+from sparselabel.losses.step import Layout, Progress, Step, not_begun, rows_at_once
 from sparselabel.losses.target_rules import positive_targets
 
 

@@ -11,10 +11,11 @@ from torch.nn import functional as F
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import ComposedLoss, LossPart, Needs, Step, at_least_float32
+from sparselabel.losses.base import ComposedLoss, LossPart, Needs, at_least_float32
 from sparselabel.losses.class_selective import csl_i
 from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
 from sparselabel.losses.setting_checks import not_negative
+from sparselabel.losses.step import Step
 
 
 class ConfidentViews(LossPart):

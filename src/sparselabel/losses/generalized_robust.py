@@ -15,14 +15,12 @@ from sparselabel.losses.base import (
     EntryLosses,
     LabelLoss,
     Needs,
-    Progress,
-    Step,
     at_least_float32,
     cross_entropy,
-    not_begun,
 )
 from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
 from sparselabel.losses.setting_checks import finite
+from sparselabel.losses.step import Progress, Step, not_begun
 from sparselabel.losses.target_rules import positive_targets
 
 

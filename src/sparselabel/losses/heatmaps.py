@@ -16,20 +16,11 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import (
-    Layout,
-    LossPart,
-    Memory,
-    Needs,
-    Progress,
-    Step,
-    at_least_float32,
-    not_begun,
-    rows_at_once,
-)
+from sparselabel.losses.base import LossPart, Needs, at_least_float32
 from sparselabel.losses.memory.rounding import Dither
 from sparselabel.losses.memory.row_store import RowStore, make_row_store
 from sparselabel.losses.running_scores import RunningScores, checked_momentum
+from sparselabel.losses.step import Layout, Memory, Progress, Step, not_begun, rows_at_once
 
 FULL = 255
 LARGEST_SCALE = 64

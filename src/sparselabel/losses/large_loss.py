@@ -19,9 +19,6 @@ from sparselabel.data.labels import POSITIVE, UNKNOWN
 from sparselabel.distributed import all_gather, all_reduce_sum
 from sparselabel.losses.base import (
     ComposedLoss,
-    Layout,
-    Memory,
-    Step,
     TargetLoss,
     TargetRule,
     Targets,
@@ -31,6 +28,7 @@ from sparselabel.losses.base import (
 from sparselabel.losses.memory.row_store import RowStore, make_row_store, stack_row_stores
 from sparselabel.losses.registry import register
 from sparselabel.losses.setting_checks import checked_share
+from sparselabel.losses.step import Layout, Memory, Step
 from sparselabel.losses.target_rules import positive_targets
 
 

@@ -23,14 +23,9 @@ from sparselabel.losses.base import (
     EntryLoss,
     EntryLosses,
     LabelLoss,
-    Layout,
     LossPart,
-    Memory,
     Needs,
-    Progress,
     Reduction,
-    Scan,
-    Step,
     TargetLoss,
     at_least_float32,
     with_other_terms,
@@ -40,6 +35,7 @@ from sparselabel.losses.memory.row_store import RowStore, make_row_store
 from sparselabel.losses.patchml import BoxRule, cell_labels
 from sparselabel.losses.registry import register
 from sparselabel.losses.setting_checks import not_negative
+from sparselabel.losses.step import Layout, Memory, Progress, Scan, Step
 
 Source = Literal["cells", "images"]
 """What prototypes are means of: labeled cells, or whole images with the class."""

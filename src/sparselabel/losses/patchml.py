@@ -17,18 +17,11 @@ from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry, cell_centers
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import (
-    ComposedLoss,
-    LossPart,
-    Needs,
-    Step,
-    TargetLoss,
-    at_least_float32,
-    counted_mean,
-)
+from sparselabel.losses.base import ComposedLoss, LossPart, Needs, TargetLoss, at_least_float32, counted_mean
 from sparselabel.losses.class_selective import SelectiveFocal, SelectiveUnknown, Unknown, csl_i, has_labels
 from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
 from sparselabel.losses.setting_checks import not_negative
+from sparselabel.losses.step import Step
 
 BoxRule = Literal["half", "any"]
 """Which cells a box makes positive: those it covers by half or more, or all that it meets."""

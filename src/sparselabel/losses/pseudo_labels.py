@@ -9,7 +9,6 @@ import torch
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.losses.base import (
     ComposedLoss,
-    Step,
     TargetLoss,
     TargetRule,
     Targets,
@@ -21,6 +20,7 @@ from sparselabel.losses.focal_asl_hill import Focal
 from sparselabel.losses.registry import register
 from sparselabel.losses.running_scores import RunningScores
 from sparselabel.losses.setting_checks import checked_share
+from sparselabel.losses.step import Step
 from sparselabel.losses.target_rules import positive_targets
 
 

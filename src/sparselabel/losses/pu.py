@@ -14,11 +14,12 @@ from torch.nn import functional as F
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import ComposedLoss, EntryLosses, LabelLoss, Layout, Step, at_least_float32
+from sparselabel.losses.base import ComposedLoss, EntryLosses, LabelLoss, at_least_float32
 from sparselabel.losses.expected_negatives import positives_of_classes
 from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
 from sparselabel.losses.score_prior import Scores, prior_of
 from sparselabel.losses.setting_checks import Expected, checked_counts, not_negative, refuse_too_many
+from sparselabel.losses.step import Layout, Step
 
 
 class AnnotationLikelihood(LabelLoss):

@@ -27,11 +27,8 @@ from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import RunError
 from sparselabel.losses.base import (
     ComposedLoss,
-    Layout,
     LossPart,
-    Memory,
     Needs,
-    Step,
     TargetLoss,
     TargetRule,
     Targets,
@@ -41,6 +38,7 @@ from sparselabel.losses.epr import CountPenalty
 from sparselabel.losses.memory.row_store import make_row_store, stack_row_stores
 from sparselabel.losses.registry import register
 from sparselabel.losses.setting_checks import Expected, checked_count, not_negative
+from sparselabel.losses.step import Layout, Memory, Step
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # torch.optim.Adam's defaults
 REPLAYED = {torch.float32: 160, torch.float64: 256}  # .9^160 is 5e-8, half of float32's last digit

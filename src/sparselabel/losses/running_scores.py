@@ -7,8 +7,9 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Layout, LossPart, Memory, Step
+from sparselabel.losses.base import LossPart
 from sparselabel.losses.memory.row_store import RowStore, make_row_store, stack_row_stores
+from sparselabel.losses.step import Layout, Memory, Step
 
 
 class RunningScores(LossPart):

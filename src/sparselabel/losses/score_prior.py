@@ -22,7 +22,8 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError, DataError, command, param
-from sparselabel.losses.base import Layout, LossPart, rows_at_once
+from sparselabel.losses.base import LossPart
+from sparselabel.losses.step import Layout, rows_at_once
 
 Scores = str | Tensor | npt.NDArray[Any] | None
 """(N, L) Scores of the training set, on any scale; NaN where there is none."""

@@ -27,15 +27,7 @@ from sparselabel.data.loaders import epoch_batches, in_order, rows_of
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataError, DataWarning, param
-from sparselabel.losses.base import (
-    LabelRows,
-    Layout,
-    LossPart,
-    Progress,
-    Step,
-    count_labels,
-    observed_rows,
-)
+from sparselabel.losses.base import LossPart
 from sparselabel.losses.heatmaps import HeatMaps
 from sparselabel.losses.loss_arguments import (
     STACK_LEVEL,
@@ -49,6 +41,7 @@ from sparselabel.losses.loss_arguments import (
 )
 from sparselabel.losses.registry import METHODS, make_method, parse
 from sparselabel.losses.setting_checks import below_observed
+from sparselabel.losses.step import LabelRows, Layout, Progress, Step, count_labels, observed_rows
 from sparselabel.losses.target_rules import no_negatives
 from sparselabel.models.classifier import Output
 

@@ -10,8 +10,9 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError, command
-from sparselabel.losses.base import Layout, Needs, Step, TargetRule, Targets
+from sparselabel.losses.base import Needs, TargetRule, Targets
 from sparselabel.losses.setting_checks import checked_share
+from sparselabel.losses.step import Layout, Step
 
 
 def no_negatives(method: str, hidden: bool = False) -> ConfigError:

@@ -15,9 +15,10 @@ from torch import Tensor
 from sparselabel.config import AUTO, TrainConfig
 from sparselabel.errors import ConfigError, DataError, listing, param
 from sparselabel.file_formats import read_json
-from sparselabel.losses.base import ComposedLoss, in_chunks
+from sparselabel.losses.base import ComposedLoss
 from sparselabel.losses.class_selective import SelectiveUnknown
 from sparselabel.losses.registry import parse, settings_of
+from sparselabel.losses.step import in_chunks
 from sparselabel.schema import Share
 
 SHORTER = 4  # a run for the prior has this part of the epochs (ours)

@@ -38,7 +38,8 @@ from sparselabel.distributed import default_precision
 from sparselabel.files import require_folder_to_write
 from sparselabel.inference.class_thresholds import MOST_SCORES
 from sparselabel.inference.scorer import BATCH, Scorer
-from sparselabel.losses.base import ComposedLoss, Layout, Progress, Step
+from sparselabel.losses.base import ComposedLoss
+from sparselabel.losses.step import Layout, Progress, Step
 from sparselabel.metrics.tiled_scores import LARGEST_SCORES
 from sparselabel.models.classifier import Output
 from sparselabel.resources import available_memory, forget_peak, free_disk, peak_memory

@@ -24,7 +24,8 @@ from sparselabel.data.dataset import Dataset
 from sparselabel.data.loaders import epoch_batches
 from sparselabel.distributed import default_precision, start_fabric
 from sparselabel.errors import SparselabelError
-from sparselabel.losses.base import ComposedLoss, Progress, Step
+from sparselabel.losses.base import ComposedLoss
+from sparselabel.losses.step import Progress, Step
 from sparselabel.models.backbone import NONE
 from sparselabel.models.classifier import LinearHead, Output
 from sparselabel.progress import Bar

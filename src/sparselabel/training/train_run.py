@@ -27,8 +27,8 @@ from sparselabel.inference.class_thresholds import threshold_metrics, write_clas
 from sparselabel.inference.engine import TORCH
 from sparselabel.inference.saved_scores import keep_scores
 from sparselabel.locks import locked
-from sparselabel.losses.base import Progress
 from sparselabel.losses.registry import settings_of
+from sparselabel.losses.step import Progress
 from sparselabel.metrics.imagenet_real import real_metrics_of
 from sparselabel.metrics.label_metrics import label_metrics
 from sparselabel.models.backbone import Backbone

@@ -23,15 +23,8 @@ from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.loaders import Batch, in_order, rows_of
 from sparselabel.inference.scorer import Scorer
-from sparselabel.losses.base import (
-    ComposedLoss,
-    Layout,
-    Needs,
-    Observed,
-    Progress,
-    Step,
-    observed_rows,
-)
+from sparselabel.losses.base import ComposedLoss, Needs
+from sparselabel.losses.step import Layout, Observed, Progress, Step, observed_rows
 from sparselabel.models.classifier import LinearHead, Output
 from sparselabel.progress import Bar
 from sparselabel.run import Run

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.loaders import rows_of
-from sparselabel.losses.base import Memory
 from sparselabel.losses.memory.row_store import FileRowStore, Initial, RowStore, is_in_file
+from sparselabel.losses.step import Memory
 
 State = dict[str, Tensor]
 

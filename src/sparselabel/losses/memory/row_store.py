@@ -28,7 +28,7 @@ from torch import Tensor
 
 from sparselabel.checksums import Sums, damaged, row_checksums
 from sparselabel.errors import DISK_FULL, MAKE_ROOM, ResourceError, RunError
-from sparselabel.losses.base import Layout, Memory
+from sparselabel.losses.step import Layout, Memory
 from sparselabel.resources import available_memory, format_bytes, free_disk
 
 Initial = Callable[[Tensor], Tensor]
