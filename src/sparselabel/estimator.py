@@ -393,8 +393,8 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         if "expected_positives" in settings_of(self.method_):
             given["expected_positives"] = self._expected(observed)
         if needs.solves:
-            told = given.get("expected_positives")
-            if low := below_observed(told, (observed == POSITIVE).sum(0), len(observed)):
+            expected = given.get("expected_positives")
+            if low := below_observed(expected, (observed == POSITIVE).sum(0), len(observed)):
                 warnings.warn(low, stacklevel=3)
             label_loss = make_method(self.method_, **given).label_loss
             solved = label_loss.solve_head(inputs, torch.from_numpy(observed))

@@ -310,9 +310,9 @@ def _recipe(folder: Path) -> None:
 
 
 def _read_recipe(folder: Path) -> object:
-    from sparselabel.cli.arguments import FromFile, told_by
+    from sparselabel.cli.arguments import FromFile, recipe_in
 
-    return told_by(FromFile(folder / "recipe.toml"))
+    return recipe_in(FromFile(folder / "recipe.toml"))
 
 
 def _prior(folder: Path) -> None:

@@ -215,8 +215,8 @@ def evaluate(
         )
     own = labels is not None or images is not None or complete or table != TABLE
     if run is not None and own:
-        told = {"split": split is not None, "data": data is not None, "coupled": coupled}
-        measured = _evaluate_table(run, images, labels, complete, table, threshold, workers, engine, told)
+        others = {"split": split is not None, "data": data is not None, "coupled": coupled}
+        measured = _evaluate_table(run, images, labels, complete, table, threshold, workers, engine, others)
     elif own:
         raise ConfigError(
             f"images of your own are for a run, not for {param('pretrained')}", what="pretrained"
@@ -289,7 +289,7 @@ def _evaluate_table(
     threshold: float,
     workers: int | None,
     engine: Engine,
-    told: dict[str, bool],
+    others: dict[str, bool],
 ) -> dict[str, Any]:
     from sparselabel.inference.evaluate_table import evaluate_test_set, read_test_set
     from sparselabel.run import Run
@@ -297,7 +297,7 @@ def _evaluate_table(
     if labels is None:
         remedy = f"name their table ({param('labels')})"
         raise ConfigError("images of your own are measured by their labels", remedy, what="labels")
-    for name in (name for name, given in told.items() if given):
+    for name in (name for name, given in others.items() if given):
         problem = f"{param(name)} is for prepared data, and {param('labels')} for a table"
         raise ConfigError(problem, "give one", what=name)
     opened = Run.open(run)

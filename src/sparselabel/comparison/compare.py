@@ -137,12 +137,12 @@ def compare(
     if isinstance(methods, str):
         problem = f"{param('methods')} is a list of names, not {methods!r}"
         raise ConfigError(problem, f"give [{methods!r}]", what="methods", value=methods)
-    told = FromRecipe.load(recipe) if isinstance(recipe, str) else recipe
+    loaded = FromRecipe.load(recipe) if isinstance(recipe, str) else recipe
     if isinstance(config, str | Path):
         config = load_config(TrainConfig, Path(config))
-    base, machine, handling = configure(settings, config or (told.config if told and recipe else None))
+    base, machine, handling = configure(settings, config or (loaded.config if loaded and recipe else None))
     _refuse_handling(handling)
-    named, chosen, varied, base = asked_for(base, methods, _choices(choose), _varied(vary), told)
+    named, chosen, varied, base = asked_for(base, methods, _choices(choose), _varied(vary), loaded)
     if against is not None and against not in named:
         raise ConfigError(
             f"{param('against', against)} is none of the methods: {listing(named)}",
@@ -157,7 +157,7 @@ def compare(
     planned = plan_runs(base, named, numbers, folder, chosen, varied, draws, kinds)
     heads: list[PlannedRun] = []
     if staged is None:
-        staged = told is not None and choose is None and told.recipe.compare.staged
+        staged = loaded is not None and choose is None and loaded.recipe.compare.staged
     if staged:
         refuse_stages(base, chosen, varied)
         head_alone, of_head, inside = first_stage(base, chosen, folder)
@@ -183,8 +183,12 @@ def compare(
         label_counts(prepared, kinds),
         None if varied is None else varied.name,
         against or BASELINE,
-        None if told is None else told.recipe,
-        (*notes_on(prepared, base, told), *note_on_preset(named, base.settings.get("preset")), *lacking),
+        None if loaded is None else loaded.recipe,
+        (
+            *notes_on(prepared, base, loaded),
+            *note_on_preset(named, base.settings.get("preset")),
+            *lacking,
+        ),
         str(prepared.folder),
     )
     if first_process():

@@ -62,19 +62,19 @@ def asked_for(
     methods: Sequence[str] | None,
     choose: list[Varied] | None,
     vary: Varied | None,
-    told: FromRecipe | None,
+    loaded: FromRecipe | None,
 ) -> tuple[list[str], list[Varied], Varied | None, TrainConfig]:
     """Methods and grids to compare: those that were asked for, else those of the recipe."""
-    if told is None:
+    if loaded is None:
         return list(methods or []), choose or [], vary, config
-    asked = told.recipe.compare
-    named = list(methods or asked.methods)
-    chosen = _of_recipe(asked.choose, named, CHOOSE) if choose is None else choose
-    varied = next(iter(_of_recipe(asked.vary, named, VARY)), None) if vary is None else vary
-    return named, chosen, varied, _without_others_settings(config, named, told)
+    compared = loaded.recipe.compare
+    named = list(methods or compared.methods)
+    chosen = _of_recipe(compared.choose, named, CHOOSE) if choose is None else choose
+    varied = next(iter(_of_recipe(compared.vary, named, VARY)), None) if vary is None else vary
+    return named, chosen, varied, _without_others_settings(config, named, loaded)
 
 
-def notes_on(data: "Dataset", config: TrainConfig, told: FromRecipe | None) -> list[str]:
+def notes_on(data: "Dataset", config: TrainConfig, loaded: FromRecipe | None) -> list[str]:
     """Notes for readers of the table."""
     notes = []
     if not {"val", "test"} & {*data.splits}:
@@ -82,8 +82,8 @@ def notes_on(data: "Dataset", config: TrainConfig, told: FromRecipe | None) -> l
             "the data has neither a validation nor a test split, so nothing is measured: prepare it with "
             f"one ({command('prepare', '...', validation=0.2)})"
         )
-    if told is not None and told.recipe.published:
-        notes.append(differences_from_recipe(told.recipe, told.config, data, config))
+    if loaded is not None and loaded.recipe.published:
+        notes.append(differences_from_recipe(loaded.recipe, loaded.config, data, config))
     return [note for note in notes if note]
 
 
@@ -94,12 +94,12 @@ def _of_recipe(values: dict[str, tuple[Any, ...]], methods: Sequence[str], flag:
     return [one for one in settings if any(one.concerns(method, known[method]) for method in methods)]
 
 
-def _without_others_settings(config: TrainConfig, methods: Sequence[str], told: FromRecipe) -> TrainConfig:
+def _without_others_settings(config: TrainConfig, methods: Sequence[str], loaded: FromRecipe) -> TrainConfig:
     """Without a recipe's settings that none of the methods has: they are for others of its table."""
     known = {name for settings in settings_known(methods).values() for name in settings}
     if not any(has_preset(method, config.settings.get("preset")) for method in methods):
         known.discard("preset")
-    recipes_own = told.config.settings
+    recipes_own = loaded.config.settings
     own = {name for name, value in config.settings.items() if recipes_own.get(name) != value}
     settings = {name: value for name, value in config.settings.items() if name in known | own}
     return replace(config, settings=settings)

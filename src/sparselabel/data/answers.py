@@ -171,13 +171,13 @@ def lay_over(
 
     An image or class that is not there is an error, unless the image is one of ``elsewhere``.
     """
-    asked = {image for image, _ in words}
-    row_of = {name: row for names in images for row, name in _named(names) if name in asked}
-    other = sorted(asked.intersection(elsewhere) - set(row_of))
-    strange = sorted(asked - set(row_of) - set(other))
+    answered = {image for image, _ in words}
+    row_of = {name: row for names in images for row, name in _named(names) if name in answered}
+    other = sorted(answered.intersection(elsewhere) - set(row_of))
+    strange = sorted(answered - set(row_of) - set(other))
     if strange:
         raise DataError(
-            f"{where}: {len(strange):,} of {len(asked):,} images are not in the data: {listing(strange)}",
+            f"{where}: {len(strange):,} of {len(answered):,} images are not in the data: {listing(strange)}",
             OTHER_ANSWERS,
         )
     column_of = {name: column for column, name in enumerate(classes)}

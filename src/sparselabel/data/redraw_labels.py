@@ -123,32 +123,32 @@ def _preparation(data: Dataset) -> Sparsify:
 
 def _refuse_to_redraw(data: Dataset, own: Sparsify, annotation: str) -> Sparsify:
     """The settings for hiding labels; raises if hidden labels are unknown, or nothing is to be hidden."""
-    asked = "annotations" if annotation else "label_seeds"
-    leave = f"leave {param(asked)} out"
+    setting = "annotations" if annotation else "label_seeds"
+    leave = f"leave {param(setting)} out"
     unknown = data.train.truth.matrix.size - data.train.truth.known
     if unknown:
         raise DataError(
-            f"{param(asked)} draws labels anew from full ones, but {unknown:,} training labels of "
+            f"{param(setting)} draws labels anew from full ones, but {unknown:,} training labels of "
             f"{data.folder} are unknown",
             leave,
-            what=asked,
+            what=setting,
             value=unknown,
         )
     if not annotation and own.sparsify == "none":
         raise DataError(
-            f"{param(asked)} hides labels as the preparation did, but that of {data.folder} hid none",
+            f"{param(setting)} hides labels as the preparation did, but that of {data.folder} hid none",
             f"prepare it with {param('sparsify')}",
             f"give {param('annotations')}",
             leave,
-            what=asked,
+            what=setting,
             value="none",
         )
     if data.made.get("preparation", {}).get("scores") or data.answers:
         added = "reviewers' answers" if data.answers else "another model's scores"
         raise DataError(
-            f"labels of {data.folder} were set by {added}, which {param(asked)} would lose",
+            f"labels of {data.folder} were set by {added}, which {param(setting)} would lose",
             leave,
-            what=asked,
+            what=setting,
             value=added,
         )
     return setting_of(annotation) if annotation else own

@@ -210,10 +210,10 @@ def _shuffled_positives(
     labels: LabelMatrix, order: npt.NDArray[np.intp]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """Where in the order the positives' images are, rising, and the positives' classes."""
-    place = np.empty(len(order), np.int32)
-    place[order] = np.arange(len(order), dtype=np.int32)
+    position_of = np.empty(len(order), np.int32)
+    position_of[order] = np.arange(len(order), dtype=np.int32)
     rows, classes = positives_of(labels)
-    positions = place[rows]
+    positions = position_of[rows]
     by_position = np.argsort(positions, kind="stable")
     return positions[by_position], classes[by_position].astype(np.int32)
 

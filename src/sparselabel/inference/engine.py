@@ -124,10 +124,10 @@ class CompiledNetwork:
     @torch.no_grad()
     def check(self, inputs: Tensor) -> str:
         """Convert it and compare some images with PyTorch; returns what will run it."""
-        asked, inputs = self.engine, inputs[:COMPARED]
+        wanted, inputs = self.engine, inputs[:COMPARED]
         try:
-            given = self._logits(*self.run(inputs)).double()
-            problem = _difference(given, self._logits(*self.module(inputs)).double())
+            logits = self._logits(*self.run(inputs)).double()
+            problem = _difference(logits, self._logits(*self.module(inputs)).double())
         except Exception as error:  # whatever a converter meets in a network of somebody else
             if is_out_of_memory(error):
                 raise
@@ -136,7 +136,7 @@ class CompiledNetwork:
             self.engine, self._run = TORCH, None
             warnings.warn(
                 ModelWarning(
-                    f"PyTorch runs this network, as {asked} does not: {problem}", what="engine", value=asked
+                    f"PyTorch runs this network, as {wanted} does not: {problem}", what="engine", value=wanted
                 ),
                 stacklevel=2,
             )

@@ -44,8 +44,8 @@ def jensen_shannon(logits: Tensor, score: Tensor, target: Tensor) -> Tensor:
     absent = ((other + 1 - target) / 2).clamp(min=smallest)
     middle = torch.special.entr(present) + torch.special.entr(absent)
     own = F.softplus(logits) - score * logits  # the entropy of σ(logit), finite for any logit
-    kept = torch.special.entr(target) + torch.special.entr(1 - target)
-    divergence: Tensor = middle - (own + kept) / 2
+    of_target = torch.special.entr(target) + torch.special.entr(1 - target)
+    divergence: Tensor = middle - (own + of_target) / 2
     return divergence
 
 

@@ -81,8 +81,8 @@ def _covered(centers: Tensor, sizes: Tensor, cells: int) -> Tensor:
     edges = torch.arange(cells + 1, dtype=torch.float64) / cells
     low, high = (centers - sizes / 2).double()[:, None], (centers + sizes / 2).double()[:, None]
     share = (torch.minimum(high, edges[1:]) - torch.maximum(low, edges[:-1])).clamp(min=0) * cells
-    place = centers.double()[:, None]
-    inside = (place >= edges[:-1]) & ((place < edges[1:]) | ((place <= 1) & (edges[1:] == 1)))
+    center = centers.double()[:, None]
+    inside = (center >= edges[:-1]) & ((center < edges[1:]) | ((center <= 1) & (edges[1:] == 1)))
     return torch.where((sizes == 0)[:, None], inside.double(), share)
 
 

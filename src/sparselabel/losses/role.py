@@ -171,7 +171,7 @@ class Current(NamedTuple):
     """The estimates of a step's rows, up to date; b of its B rows are not padding."""
 
     step: Step
-    kept: Tensor | slice  # their places in the batch
+    real: Tensor | slice  # their positions in the batch
     local_index: Tensor  # (b,) positions in the memory
     lines: Tensor  # (b, 3, L) φ, m and v
     logits: Tensor  # (B, L) φ on the model's device, 0 for padding
@@ -226,13 +226,13 @@ class LabelEstimates(LossPart):
     def current(self, step: Step) -> Current:
         """The estimates of the step's rows, looked up once per step."""
         if self._current is None or self._current.step is not step:
-            kept, local_index, lines, logits = self._look_up(step.rows)
+            real, local_index, lines, logits = self._look_up(step.rows)
             logits = logits.to(step.outputs[0].logits.device)
             beliefs = logits.sigmoid()
-            positives = beliefs[kept].sum((-2, -1))
+            positives = beliefs[real].sum((-2, -1))
             sums = torch.stack((torch.full_like(positives, local_index.shape[-1]), positives))
             size, positives = all_reduce_sum(sums).unbind()
-            self._current = Current(step, kept, local_index, lines, logits, beliefs, size, positives / size)
+            self._current = Current(step, real, local_index, lines, logits, beliefs, size, positives / size)
         return self._current
 
     def update(self, step: Step) -> None:
@@ -240,13 +240,13 @@ class LabelEstimates(LossPart):
         current, self._current = self.current(step), None
         rate = RATE_FACTOR * step.progress.lr
         first, second = self.clock.tick(rate)
-        kept, lines = current.kept, current.lines
+        real, lines = current.real, current.lines
         logits, mean, square = lines.unbind(-2)
         surplus = self.weight * (current.positives.double() - self.expected)
         gradient = estimates_gradient(
             logits,
-            step.outputs[0].logits.detach().to("cpu", self.dtype)[kept].sigmoid(),
-            step.observed.cpu()[kept],
+            step.outputs[0].logits.detach().to("cpu", self.dtype)[real].sigmoid(),
+            step.observed.cpu()[real],
             size=float(current.size.max()),  # the same in all runs
             surplus=surplus.to("cpu", self.dtype)[..., None, None],
             positive_weight=self.positive_weight,
@@ -277,12 +277,12 @@ class LabelEstimates(LossPart):
 
     def _look_up(self, rows: Tensor) -> tuple[Tensor | slice, Tensor, Tensor, Tensor]:
         rows = rows.cpu()
-        kept = slice(None) if bool((rows >= 0).all()) else rows >= 0
-        local_index = self.layout.local_index(rows[kept])
+        real = slice(None) if bool((rows >= 0).all()) else rows >= 0
+        local_index = self.layout.local_index(rows[real])
         lines = self._up_to_date(local_index)
         logits = torch.zeros(*rows.shape, self.classes, dtype=self.dtype)
-        logits[kept] = lines[..., 0, :]
-        return kept, local_index, lines, logits
+        logits[real] = lines[..., 0, :]
+        return real, local_index, lines, logits
 
     def _up_to_date(self, local_index: Tensor) -> Tensor:
         """(b, 3, L) A copy of φ, m and v, with the steps since the rows' last touch replayed."""

@@ -146,8 +146,8 @@ def _epochs(folder: Run) -> list[dict[str, Any]]:
 
 
 def _refuse_other_data(first: ShownRun, other: ShownRun, split: str | None) -> None:
-    here, there = (run.about["data_digest"].get(split or "train") for run in (first, other))
-    if here != there or first.about["classes"] != other.about["classes"]:
+    one_digest, other_digest = (run.about["data_digest"].get(split or "train") for run in (first, other))
+    if one_digest != other_digest or first.about["classes"] != other.about["classes"]:
         raise RunError(
             f"{first.folder.path} and {other.folder.path} have other data in split {split or 'train'!r}: "
             "their numbers do not compare",

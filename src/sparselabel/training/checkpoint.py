@@ -362,17 +362,17 @@ def refuse_full_disk(
     files = sum(memory.bytes_still_needed()[1] for memory in files_of(method))
     needed = max(at_once * one, max(at_once - 1, 1) * one + model) + files
     written = _size_of([*run.checkpoints.rglob("*"), run.model_file])  # what the run will write over
-    there = free_disk(run.path) + written // fabric.world_size
+    free = free_disk(run.path) + written // fabric.world_size
     if not files:  # beside new files there must be room for the old ones, until a checkpoint is safe
-        there += _size_of(files_of_others(run.memory, fabric.world_size)) // fabric.world_size
-    if needed <= there:
+        free += _size_of(files_of_others(run.memory, fabric.world_size)) // fabric.world_size
+    if needed <= free:
         return
     beside = f", and {format_bytes(files)} of files" if files else ""
     remembered = f" ({format_bytes(memories)} of it what {config.method} remembers of every image)"
     in_files = f"take {param('memories', 'file')} (once {format_bytes(2 * memories)} instead)"
     raise ResourceError(
         f"the run needs {format_bytes(needed)} of disk: {at_once} × {format_bytes(one)} for checkpoints"
-        f"{remembered if memories else ''}{beside}; {format_bytes(there)} are free in {run.path}",
+        f"{remembered if memories else ''}{beside}; {format_bytes(free)} are free in {run.path}",
         "make room",
         f"take an {param('out')} on a larger disk",
         *([in_files] if memories > trained else []),

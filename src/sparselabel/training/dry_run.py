@@ -236,8 +236,8 @@ def dry_run(
     require_folder_to_write(out)
     resolved = resolve(data, config)
     config = resolved.config
-    there = Run(out)
-    there.goes_on(config, run_metadata(data, command, config), resume=handling.resume, force=handling.force)
+    run = Run(out)
+    run.goes_on(config, run_metadata(data, command, config), resume=handling.resume, force=handling.force)
     prior = None
     if trains_for_prior(config):
         prior = dry_run(data, run_before(config), out / "prior", machine, handling, command)
@@ -247,7 +247,7 @@ def dry_run(
         for note in resolved.notes:
             log.say(note)
         backbone = LazyBackbone(config)
-        trainer = Trainer(data, config, there, log, fabric, machine, backbone, FirstBatchLoaders)
+        trainer = Trainer(data, config, run, log, fabric, machine, backbone, FirstBatchLoaders)
         loaders = cast("FirstBatchLoaders", trainer.loaders)
         loaders.check(trainer.network)
         estimating = seconds_to_estimate(loaders) if is_estimated(config) else 0.0

@@ -61,8 +61,8 @@ class PhaseLoaders:
         """
         asked, device, precision = self.machine.engine, self.fabric.device, self.config.precision
         images = sum(len(split) for split in self.data.splits.values())
-        if there := self._made_by():
-            return str(self.fabric.broadcast(there))
+        if made_by := self._made_by():
+            return str(self.fabric.broadcast(made_by))
         # Features are stored as floats whatever precision the head has.
         chosen = choose_engine(asked, device, precision if precision == "64-true" else "32-true", images)
         if chosen != TORCH and self.fabric.is_global_zero:
@@ -74,8 +74,8 @@ class PhaseLoaders:
         """The engine that has made all features that are needed, if one has."""
         needed = [*self.data.splits] if self.config.frozen else ["train"]
         for engine in (*PACKAGES, TORCH):
-            asked = self.machine.engine in (AUTO, engine)
-            if asked and all(self._has(split, engine) for split in needed):
+            wanted = self.machine.engine in (AUTO, engine)
+            if wanted and all(self._has(split, engine) for split in needed):
                 return engine
         return None
 

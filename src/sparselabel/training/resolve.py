@@ -53,7 +53,7 @@ class Resolved:
 
 def resolve(data: Dataset, config: TrainConfig) -> Resolved:
     """Decide what the data decides, and refuse what cannot work, before anything slow begins."""
-    asked = config
+    given = config
     config = with_chosen_method(config, len(data.train))
     config = replace(config, settings=registry.typed_settings(config.method, config.settings))
     config = with_boosted_preset(with_expected_positives(config, data))
@@ -61,7 +61,7 @@ def resolve(data: Dataset, config: TrainConfig) -> Resolved:
     refuse_scores(config)
     needs = needs_of(config)
     refuse_early(config, data, needs)
-    notes = [*chosen(asked, config)]
+    notes = [*chosen(given, config)]
     if needs.solves:
         notes += without_effect(config.method, config.head)
         config = replace(config, head=replace(config.head, epochs=1))
@@ -177,12 +177,12 @@ def with_boosted_preset(config: TrainConfig) -> TrainConfig:
     return replace(config, settings=config.settings | {"preset": BOOSTED})
 
 
-def chosen(asked: TrainConfig, config: TrainConfig) -> Iterator[str]:
+def chosen(given: TrainConfig, config: TrainConfig) -> Iterator[str]:
     """Notes on settings that were chosen automatically."""
-    if config.method != asked.method:
-        yield f"method {config.method}, chosen by {asked.method} for these epochs and this head"
-    if config.settings.get("preset") != asked.settings.get("preset"):
-        instead = f"preset {config.settings['preset']} instead of {asked.settings['preset']}"
+    if config.method != given.method:
+        yield f"method {config.method}, chosen by {given.method} for these epochs and this head"
+    if config.settings.get("preset") != given.settings.get("preset"):
+        instead = f"preset {config.settings['preset']} instead of {given.settings['preset']}"
         yield f"{instead}: a boosted head has settings of its own"
 
 
@@ -286,11 +286,11 @@ def _refuse_frozen(config: TrainConfig, needs: Needs) -> None:
         )
     views = config.views
     changes = {"views.rand_augment": views.rand_augment, "views.cutout": views.cutout}
-    asked = [param(name, f"{value:g}") for name, value in changes.items() if value]
-    if asked and not config.finetune.epochs:
+    changing = [param(name, f"{value:g}") for name, value in changes.items() if value]
+    if changing and not config.finetune.epochs:
         raise ConfigError(
-            f"{' and '.join(asked)} would change training views, but the head is trained on stored features, "
-            "which never change",
+            f"{' and '.join(changing)} would change training views, but the head is trained on stored "
+            "features, which never change",
             "take 0",
             f"train on images ({param('finetune.epochs')}, or without {param('frozen')})",
         )
@@ -352,13 +352,13 @@ def _refuse_logits(config: TrainConfig, needs: Needs) -> None:
             value=config.method,
         )
     if config.frozen or config.head.epochs:
-        asked = "frozen" if config.frozen else "head.epochs"
+        setting = "frozen" if config.frozen else "head.epochs"
         raise ConfigError(
-            f"{param(asked)} is about a head, and a model that returns logits has none of its own",
+            f"{param(setting)} is about a head, and a model that returns logits has none of its own",
             f"train all of it ({param('finetune.epochs')})",
             feature_maps,
-            what=asked,
-            value=getattr(config, asked) if config.frozen else config.head.epochs,
+            what=setting,
+            value=getattr(config, setting) if config.frozen else config.head.epochs,
         )
 
 

@@ -159,13 +159,13 @@ def _scores(given: object, data: Dataset, out: Path) -> str:
 def _without_head(config: TrainConfig) -> TrainConfig:
     """The configuration of a model of logits: without a head's default phase; another is refused later."""
     if config.classifier != "linear" or config.boost is not None:
-        asked = "boost" if config.boost is not None else "classifier"
+        setting = "boost" if config.boost is not None else "classifier"
         raise ConfigError(
-            f"{param(asked)} is about the head, and a model that returns logits has none of ours",
+            f"{param(setting)} is about the head, and a model that returns logits has none of ours",
             "leave it out",
             "let the model return feature maps (B, D, h, w)",
-            what=asked,
-            value=getattr(config, asked),
+            what=setting,
+            value=getattr(config, setting),
         )
     default = config.head == HeadPhase() and not config.frozen
     if default and not config.finetune.epochs:

@@ -200,20 +200,20 @@ def choose_processes(
     """How many processes there will be, each with as many cores as there are for it."""
     gpu = wants_gpu(nodes, accelerator)
     one_core = Processes(1, 1, gpu)
-    there = room(nodes, one_core)
+    most_processes = room(nodes, one_core)
     number = wanted
     if number is None:
         slots = sum(node.gpus for node in nodes) if gpu else sum(node.cores > 0 for node in nodes)
-        number = shareable(min(slots, there), batches, images)
-    if not 1 <= number <= there:
+        number = shareable(min(slots, most_processes), batches, images)
+    if not 1 <= number <= most_processes:
         kind = "processes with a core and a GPU each" if gpu else "processes"
         raise ConfigError(
-            f"the cluster has room for {there} {kind}, not for {max(number, 1)} ({listed(nodes)})",
+            f"the cluster has room for {most_processes} {kind}, not for {max(number, 1)} ({listed(nodes)})",
             f"ask for fewer ({param('processes')})",
             "start more nodes",
             what="processes",
             value=number,
-            allowed=there,
+            allowed=most_processes,
         )
     most = max(node.cores for node in nodes)
     cores = max(k for k in range(1, most + 1) if room(nodes, Processes(number, k, gpu)) >= number)
@@ -230,9 +230,9 @@ def shared_files(data: Dataset, out: Path) -> Iterator[list[Path]]:
     files += [path for split in data.splits.values() if len(split) and (path := split.path(0)).is_file()]
     with ExitStack() as made:
         for folder in (out, data.features_folder):
-            there = next(parent for parent in (folder, *folder.absolute().parents) if parent.is_dir())
+            existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.is_dir())
             with suppress(OSError):  # features need not be written where they are there already
-                file = there / f".seen-by-nodes-{uuid.uuid4().hex}"
+                file = existing / f".seen-by-nodes-{uuid.uuid4().hex}"
                 file.write_text(file.name)
                 made.callback(file.unlink, missing_ok=True)
                 files.append(file)
@@ -297,12 +297,12 @@ class Attempts:
 
         train: Any = ray.train  # its types are those of its first version
         here = NodeAffinitySchedulingStrategy(self.ray.get_runtime_context().get_node_id(), soft=False)
-        told = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
+        messages = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
         job = replace(self.job, handling=self._handling())
         resources = {"CPU": self.wanted.cores} | ({"GPU": 1} if self.wanted.gpu else {})
         with tempfile.TemporaryDirectory(prefix="sparselabel-ray-") as storage:
             trainer = train.torch.TorchTrainer(
-                lambda: train_in_process(job, told),
+                lambda: train_in_process(job, messages),
                 scaling_config=train.ScalingConfig(
                     num_workers=number, use_gpu=self.wanted.gpu, resources_per_worker=resources
                 ),
@@ -315,14 +315,14 @@ class Attempts:
                     ),
                 ),
             )
-            with self._telling(told), _ending_as_usual():
+            with self._printing(messages), _ending_as_usual():
                 try:
                     return {**trainer.fit().return_value}
                 except Exception as error:
                     raise cause_of(error) from error
 
     @contextmanager
-    def _telling(self, told: Any) -> Iterator[None]:
+    def _printing(self, messages: Any) -> Iterator[None]:
         """Print what the processes say while they work."""
         from ray.util.queue import Empty
 
@@ -331,7 +331,7 @@ class Attempts:
         def listen() -> None:
             while not over.is_set():
                 with suppress(Empty):
-                    self._tell(told.get(timeout=1))
+                    self._print(messages.get(timeout=1))
 
         listener = threading.Thread(target=listen, daemon=True)
         listener.start()
@@ -340,11 +340,11 @@ class Attempts:
         finally:
             over.set()
             listener.join()
-            for item in told.get_nowait_batch(told.qsize()):
-                self._tell(item)
-            told.shutdown(force=True)
+            for item in messages.get_nowait_batch(messages.qsize()):
+                self._print(item)
+            messages.shutdown(force=True)
 
-    def _tell(self, item: "str | Warning") -> None:
+    def _print(self, item: "str | Warning") -> None:
         if isinstance(item, Warning):
             warnings.warn(item, stacklevel=2)
         else:
@@ -448,12 +448,12 @@ def _how_it_died(error: BaseException) -> str:
     return "it was killed, or crashed"
 
 
-def train_in_process(job: Job, told: Any) -> dict[str, Any] | None:
+def train_in_process(job: Job, messages: Any) -> dict[str, Any] | None:
     """Train in one of the processes that Ray has started; the first one has the result."""
     first = dist.get_rank() == 0
     if job.folder.is_dir():  # relative paths of settings are of the folder of the command
         os.chdir(job.folder)
-    with speaking(told) if first else _silent():
+    with speaking(messages) if first else _silent():
         try:
             result = train_run(
                 job.open_data(),
@@ -478,10 +478,10 @@ def train_in_process(job: Job, told: Any) -> dict[str, Any] | None:
 
 
 @contextmanager
-def speaking(told: Any) -> Iterator[None]:
+def speaking(messages: Any) -> Iterator[None]:
     """Send what the run says, and its warnings, to where the command was given."""
-    with warnings.catch_warnings(), redirect_stderr(_Lines(told)):
-        warnings.showwarning = lambda message, *_, **__: told.put(message)
+    with warnings.catch_warnings(), redirect_stderr(_Lines(messages)):
+        warnings.showwarning = lambda message, *_, **__: messages.put(message)
         yield
 
 
@@ -495,8 +495,8 @@ def _silent() -> Iterator[None]:
 class _Lines(TextIOBase):
     """A file whose complete lines are put into a queue."""
 
-    def __init__(self, told: Any) -> None:
-        self._told, self._rest = told, ""
+    def __init__(self, messages: Any) -> None:
+        self._messages, self._rest = messages, ""
 
     def writable(self) -> bool:
         return True
@@ -504,5 +504,5 @@ class _Lines(TextIOBase):
     def write(self, text: str) -> int:
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
-            self._told.put(line)
+            self._messages.put(line)
         return len(text)

@@ -481,25 +481,25 @@ def _with_absent(
     absent = _absent_in(cells, index_of)
     if not absent:
         return index_of, classes, values
-    kept = {name: index for name, index in index_of.items() if index not in absent}
-    place = {index: number for number, index in enumerate(kept.values())}
+    present = {name: index for name, index in index_of.items() if index not in absent}
+    new_index = {index: number for number, index in enumerate(present.values())}
     values = np.where(np.isin(classes, [*absent]), NEGATIVE, values).astype(np.int8)
-    classes = np.asarray([place[absent.get(index, index)] for index in index_of.values()])[classes]
-    return {name: place[index] for name, index in kept.items()}, classes, values
+    classes = np.asarray([new_index[absent.get(index, index)] for index in index_of.values()])[classes]
+    return {name: new_index[index] for name, index in present.items()}, classes, values
 
 
 def _absent_in(cells: Cells, index_of: Mapping[str, int]) -> dict[int, int]:
     """By number of a text as "-dog" or "not dog", that of the class that is not there; other rows have it."""
     known = {plain_name(name): index for name, index in index_of.items()}
-    absent, said = {}, []
+    absent, texts = {}, []
     for name, index in index_of.items():
         rest = name[1:] if name.startswith("-") else name[4:] if name.lower().startswith("not ") else ""
         other = known.get(plain_name(rest)) if rest.strip() else None
         if other is not None and other != index:
             absent[index] = other
-            said.append(repr(name))
-    if said:
-        warn(f"{cells.file}: labels of what is not there: {listing(said)}")
+            texts.append(repr(name))
+    if texts:
+        warn(f"{cells.file}: labels of what is not there: {listing(texts)}")
     return absent
 
 

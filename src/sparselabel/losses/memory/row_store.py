@@ -439,13 +439,13 @@ def make_row_store(
     if layout.keep != "ram" and in_file is not None and in_file.bytes <= room:
         layout.memories.append(in_file)
         return in_file
-    there = _free(layout, room)
+    free = _free(layout, room)
     size = in_file.bytes if in_file is not None else 2 * needed
     beside = f" together with the method's other memories, {format_bytes(others)}" if others else ""
     raise ResourceError(
         f"{name}-{first} ({rows:,} rows × {width:,} numbers) needs {format_bytes(needed)} of memory and may "
         f"take half of the {format_bytes(ram)} available{beside}, or {format_bytes(size)} of disk "
-        f"(two slots); {there}",
+        f"(two slots); {free}",
         *ways_out,
         what=name,
         value=size,
