@@ -92,7 +92,7 @@ def keep_evaluation(
     measured = about | label_metrics(scores, labels, threshold)
     measured["real"] = real_metrics_of(scores, prepared_split)
     measured["location"] = localization.compute(scores)
-    run.evaluation_file(split).unlink(missing_ok=True)  # so that it is never said of other scores
+    run.evaluation_file(split).unlink(missing_ok=True)  # it belongs to the scores before
     scores = keep_scores(run, prepared_split, scores)
     localization.save(run.location_file(split))
     measured["decided"] = threshold_metrics(scores, labels, load_class_thresholds(run))
@@ -112,13 +112,12 @@ def evaluate_published(
     engine: str = AUTO,
     report: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Score every image of a split once by the network's own classes; the scores are softmax probabilities.
+    """Score every image of a split by the network's own classes; the scores are softmax probabilities. If
+    ``weights`` is a file of a whole Query2Label model, as its authors released them, that model scores images
+    squashed to ``size``.
 
-    Where ``weights`` is a file of a whole Query2Label model, as its authors released them, it is that model
-    on images squashed to ``size``, and the scores are its own.
-
-    Verelst 2023 does not say by which scores it ranks the softmax network: "real_by_logits" has ReaL's
-    measures by the logits themselves, whose top-1 is the same.
+    Verelst 2023 does not say by which scores it ranks the softmax network, so "real_by_logits" has ReaL's
+    metrics by logits too.
     """
     check_threshold(threshold)
     prepared = open_prepared(data)
@@ -270,7 +269,7 @@ def evaluate_coupled(
             "classes that are there",
             f"leave {param('coupled')} out",
         )
-    scorer = load_scorer(run, engine=TORCH)  # other engines do not tell a network's attention
+    scorer = load_scorer(run, engine=TORCH)  # other engines do not return attention
     seeing = replace(scorer, model=partial(coupled, scorer.classifier))
     loader = evaluation_loader(config, prepared_split, workers, scorer.device)
     scores = seeing.scores(loader, len(prepared_split), report=report, look=localization.update)
@@ -278,7 +277,7 @@ def evaluate_coupled(
 
 
 def keep_coupled(run: Run, measured: dict[str, Any], coupled_maps: dict[str, Any]) -> dict[str, Any]:
-    """Write a run's evaluation again, with this beside ``location``."""
+    """Write a run's evaluation again, with these metrics beside ``location``."""
     measured = measured | {"location_coupled": coupled_maps}
     write_json(run.evaluation_file(measured["split"]), measured)
     return measured

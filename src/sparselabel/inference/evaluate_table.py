@@ -33,10 +33,10 @@ def read_test_set(
     complete: bool = False,
     table: Mapping[str, Any] | None = None,
 ) -> PreparedSplit:
-    """The images of a table with their labels, in the classes of a run; broken ones are left out, and named.
+    """The images of a table with their labels, in a run's classes; broken images are left out and named.
 
-    ``table`` are options of its reader. With ``complete`` the table names all that is there: what it does not
-    name is NEGATIVE, else UNKNOWN.
+    ``table`` are options of its reader. With ``complete`` the table names all present classes, and others are
+    NEGATIVE; else they are UNKNOWN.
     """
     source = read(labels, images=images, skip_missing=True, **(table or {}))
     classes = tuple(run.metadata()["classes"])

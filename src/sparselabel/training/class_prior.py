@@ -1,7 +1,7 @@
 """The class prior of the class-aware selective loss: from a file, or from an earlier run.
 
-CSL = Ben-Baruch et al. (2022), §3.3: where few labels are known, their counts say little of how often classes
-are there; a model trained on the known labels alone says it better, by its mean scores.
+CSL = Ben-Baruch et al. (2022), §3.3: where few labels are known, their counts are a poor estimate of class
+frequencies; the mean scores of a model trained on the known labels alone are a better one.
 """
 
 import math

@@ -43,7 +43,7 @@ BOOSTED = "boostlu"  # the preset of a boosted head, whatever the data set
 class Resolved:
     """A resolved run: the configuration, with all that follows from the data, and the needs of its method.
 
-    ``notes`` say what was chosen in place of what was asked for.
+    ``notes`` say which settings were chosen automatically.
     """
 
     config: TrainConfig
@@ -52,7 +52,7 @@ class Resolved:
 
 
 def resolve(data: Dataset, config: TrainConfig) -> Resolved:
-    """Decide what the data decides, and refuse what cannot work, before anything slow begins."""
+    """Set what depends on the data, and refuse what cannot work, before anything slow begins."""
     given = config
     config = with_chosen_method(config, len(data.train))
     config = replace(config, settings=registry.typed_settings(config.method, config.settings))
@@ -72,7 +72,7 @@ def with_expected_positives(config: TrainConfig, data: Dataset) -> TrainConfig:
     """Set K if it is not given: counted in fully labeled validation data (Verelst 2023 §4.1), else estimated
     where it is needed.
 
-    A file of expected positives is read already now, to find what is wrong with it.
+    A file of expected positives is read here, so that its errors are found early.
     """
     if "expected_positives" not in settings_of(config.method):
         return config
@@ -129,10 +129,8 @@ def _refuse_impossible(given: float, data: Dataset) -> None:
 def method_of(
     config: TrainConfig, counts: ClassCounts | None = None, scores: npt.NDArray[np.float32] | None = None
 ) -> ComposedLoss:
-    """The configuration's method; without the counts that it will have, with something like them.
-
-    ``scores`` (N, L) are those that its setting names. A prior comes later (``class_prior.take_prior``): a
-    run may have to be trained for it.
+    """The configuration's method; without ``counts``, K is a placeholder. ``scores`` (N, L) are those that
+    its setting names. A prior is set later (``class_prior.take_prior``): a run may have to be trained for it.
     """
     later = "prior", "scores"
     settings: dict[str, Any] = {key: value for key, value in config.settings.items() if key not in later}
@@ -149,9 +147,8 @@ def method_of(
 
 
 def with_chosen_method(config: TrainConfig, images: int = 0) -> TrainConfig:
-    """The configuration with the method that auto stands for: with heat maps where they can be had and help.
-
-    They need crops that change, so that everything is trained on images, and logits of cells.
+    """The configuration with the method that auto stands for. One with heat maps needs logits of cells and
+    random crops, so the whole network must be trained.
     """
     if config.method != AUTO:
         return config
@@ -187,7 +184,7 @@ def chosen(given: TrainConfig, config: TrainConfig) -> Iterator[str]:
 
 
 def without_effect(method: str, head: HeadPhase) -> Iterator[str]:
-    """A note on settings of steps, where the head is computed and takes none."""
+    """A note on settings of the optimizer, which do nothing where the head is computed."""
     default = asdict(replace(HeadPhase(), epochs=head.epochs) if head.epochs == 1 else HeadPhase())
     given = [param(f"head.{name}", value) for name, value in asdict(head).items() if value != default[name]]
     if given:
@@ -195,7 +192,7 @@ def without_effect(method: str, head: HeadPhase) -> Iterator[str]:
 
 
 def stores_cells(config: TrainConfig) -> bool:
-    """Whether a frozen backbone's features are kept for every cell: if method or head look at them."""
+    """Whether a frozen backbone's features are stored for every cell: if the method or head uses them."""
     if not config.frozen or not pools_first(config):
         return config.frozen
     return needs_of(config).maps
@@ -212,7 +209,7 @@ def pools_first(config: TrainConfig) -> bool:
 
 
 def standardizes(config: TrainConfig) -> bool:
-    """Whether the head sees standardized features: pooled ones that are stored, and that stay as they are."""
+    """Whether the head gets standardized features: those of a frozen backbone, pooled and stored."""
     alone = config.frozen and not config.finetune.epochs and not config.head.raw_features
     return alone and pools_first(config) and not stores_cells(config)
 
@@ -246,7 +243,7 @@ def refuse_early(config: TrainConfig, data: Dataset, needs: Needs) -> None:
 
 
 def _not_solved(config: TrainConfig) -> ConfigError:
-    """The refusal of a method that computes a linear head from stored features, where there is none."""
+    """The error for a method that computes a linear head, if there is no such head or no stored features."""
     return ConfigError(
         f"{config.method} computes a linear head from stored pooled features, and here is none",
         f"train the head alone ({param('frozen', True)}, {param('finetune.epochs', 0)}, "
@@ -258,7 +255,7 @@ def _not_solved(config: TrainConfig) -> ConfigError:
 
 
 def _no_spatial_labels(name: str, data: Dataset) -> ConfigError:
-    """The refusal of data without points and boxes, and where they are, or could come from."""
+    """The error for data without points and boxes that training may see."""
     problem = f"{name} needs points or boxes; this data has none"
     if len(data.train.spatial_labels):
         return ConfigError(
@@ -329,7 +326,7 @@ def _refuse_classifier(config: TrainConfig, needs: Needs) -> None:
 
 
 def _refuse_logits(config: TrainConfig, needs: Needs) -> None:
-    """Raise where a model of logits, which has neither head nor cells, is asked for one of them."""
+    """Raise if a model that returns logits would need a head or cells, which it has not."""
     if not config.backbone.startswith(f"{OWN}:"):
         raise ConfigError(
             f"{param('classifier', 'none')} is for a module of your own that returns logits, not for "
@@ -363,12 +360,12 @@ def _refuse_logits(config: TrainConfig, needs: Needs) -> None:
 
 
 def _setting(config: TrainConfig, name: str) -> Setting | None:
-    """The value of a setting, if the configuration's method has a use for it."""
+    """The value of a setting, if the configuration's method has it."""
     return config.settings.get(name) if name in settings_of(config.method) else None
 
 
 def expected_file(config: TrainConfig) -> Path | None:
-    """The file of expected positives that the configuration names, if its method has a use for it."""
+    """The file of expected positives that the configuration names, if its method uses one."""
     given = _setting(config, "expected_positives")
     return Path(given) if isinstance(given, str) and given != AUTO else None
 
@@ -379,13 +376,13 @@ def is_estimated(config: TrainConfig) -> bool:
 
 
 def prior_file(config: TrainConfig) -> Path | None:
-    """The file of a prior that the configuration names, if its method has a use for it."""
+    """The file of a prior that the configuration names, if its method uses one."""
     given = _setting(config, "prior")
     return None if given in (None, AUTO) else Path(str(given))
 
 
 def refuse_prior(config: TrainConfig, data: Dataset) -> None:
-    """Find what is wrong with a prior before anything slow begins."""
+    """Raise if the prior cannot be used."""
     given = _setting(config, "prior")
     if given is None:
         return
@@ -404,13 +401,13 @@ def refuse_prior(config: TrainConfig, data: Dataset) -> None:
 
 
 def text_model(config: TrainConfig) -> str | None:
-    """The model whose scores of the classes' names the configuration asks for (``text:MODEL``), if any."""
+    """The text model of ``scores=text:MODEL``, if the configuration has that."""
     given = _setting(config, "scores")
     return str(given).removeprefix(TEXT) if given is not None and str(given).startswith(TEXT) else None
 
 
 def scores_file(config: TrainConfig) -> Path | None:
-    """The file of another model's scores that the configuration names, if its method has a use for it."""
+    """The file of another model's scores that the configuration names, if its method uses one."""
     given = _setting(config, "scores")
     return None if given is None or text_model(config) is not None else Path(str(given))
 
@@ -430,5 +427,5 @@ def refuse_scores(config: TrainConfig) -> None:
 
 
 def trains_for_prior(config: TrainConfig) -> bool:
-    """Whether a run of its own comes first, to find the prior."""
+    """Whether another run comes first, to find the prior."""
     return _setting(config, "prior") == AUTO

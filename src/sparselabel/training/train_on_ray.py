@@ -4,8 +4,8 @@
                                       ▲                   │ a process or node died
                                       └── fewer processes, if there is less room ◀┘
 
-Data and the run's folder are on a disk that all nodes share; what a method remembers of an image stays with
-the process that has its row, and is distributed again where the next attempt has another number of processes.
+Data and the run's folder are on a disk that all nodes share; a method's memory of an image stays with the
+process that has its row, and is redistributed if the next attempt has another number of processes.
 """
 
 import os
@@ -62,7 +62,7 @@ LOCK_PATIENCE = 120  # seconds until a lock of processes that were killed must b
 
 @dataclass(frozen=True)
 class Job:
-    """What a process needs to know to train; it opens the data itself."""
+    """What a process needs for training; it opens the data itself."""
 
     data: Path
     answers: tuple[Answer, ...]
@@ -102,7 +102,7 @@ class Job:
 
 
 class Processes(NamedTuple):
-    """How many processes a run has, and what each is given."""
+    """How many processes a run has, and the resources of each."""
 
     number: int
     cores: int
@@ -155,7 +155,7 @@ def train_on_ray(
 
 
 def refuse_at_once(data: Dataset, machine: Machine, handling: Handling, processes: int | None) -> None:
-    """Raise for what cannot be on a cluster, before anything is asked of it."""
+    """Raise for settings that a cluster cannot have, before connecting to it."""
     if processes is not None and processes < 1:
         problem = f"{param('processes')} must be at least 1, not {processes}"
         raise ConfigError(problem, what="processes", value=processes)
@@ -249,7 +249,7 @@ class Attempts:
         self._before = self._begun()
 
     def until_finished(self) -> dict[str, Any]:
-        """The result of the attempt that came to the end; raises what would happen to every other one too."""
+        """The result of the attempt that succeeds; raises errors that would recur in every attempt."""
         number, deaths, epochs = self.wanted.number, 0, self._epochs()
         while True:
             try:
@@ -351,13 +351,13 @@ class Attempts:
             self.console.print(item)
 
     def _handling(self) -> Handling:
-        """That of an attempt: once the run is begun, it goes on."""
+        """The handling of an attempt: once the run is begun, it is resumed."""
         if self._begun() == self._before:
             return self.job.handling
         return replace(self.job.handling, resume=True, force=False)
 
     def _begun(self) -> tuple[int, int] | None:
-        """What tells a run from the one that it replaces."""
+        """What distinguishes a run from the one that it replaces."""
         if not self.run.config_file.exists():
             return None
         about = self.run.config_file.stat()
@@ -370,7 +370,7 @@ class Attempts:
         return int(there[-1].name) if there and goes_on else 0
 
     def _wait_for_lock(self) -> None:
-        """Wait until the processes of the last attempt have let go of the run."""
+        """Wait until the processes of the last attempt have released the run's lock."""
         waited = time.monotonic()
         while self.job.out.exists():
             try:
@@ -384,7 +384,7 @@ class Attempts:
 
 @contextmanager
 def _ending_as_usual() -> Iterator[None]:
-    """Ctrl-C as everywhere: Ray takes it for itself, ends the processes, and then the program with code 0."""
+    """Handle Ctrl-C as elsewhere: Ray would end the program with code 0."""
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)
     try:
@@ -401,7 +401,7 @@ class _DeathError(Exception):
 
 
 class _NoRoomError(Exception):
-    """The cluster has no room now: other work has it, or a node is gone that still counts as alive."""
+    """The cluster has no room now: it is busy, or a dead node still counts as alive."""
 
 
 class LostPeerError(Exception):
@@ -409,7 +409,7 @@ class LostPeerError(Exception):
 
 
 def cause_of(error: BaseException) -> Exception:
-    """What an attempt's error comes from: our own error, a death, no room, or else what Ray says."""
+    """The cause of an attempt's error: our own error, a death, no room, or Ray's error."""
     from ray.exceptions import RayError
     from ray.train import WorkerGroupError
     from ray.train.v2._internal.exceptions import (
@@ -479,7 +479,7 @@ def train_in_process(job: Job, messages: Any) -> dict[str, Any] | None:
 
 @contextmanager
 def speaking(messages: Any) -> Iterator[None]:
-    """Send what the run says, and its warnings, to where the command was given."""
+    """Send the run's messages and warnings to the process that started it."""
     with warnings.catch_warnings(), redirect_stderr(_Lines(messages)):
         warnings.showwarning = lambda message, *_, **__: messages.put(message)
         yield

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-LONG_CALIBRATION = 10_000_000  # entries of validation from which on it is told of: it takes ten seconds
+LONG_CALIBRATION = 10_000_000  # entries of validation from which on a bar is shown: it takes ten seconds
 
 
 def run_metadata(data: Dataset, command: Sequence[str], config: TrainConfig | None = None) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def train_run(
     """Train, evaluate the best epoch on validation and test, and return the run's result.
 
     A run of a comparison has a ``title``: all it shows is a progress bar with that name. ``backbone`` is the
-    configuration's, if it is made already. ``hooks`` are what Python adds.
+    configuration's, if it is made already. ``hooks`` come from Python.
     """
     with ExitStack() as held:
         trainer = begin_run(data, config, out, held, machine, handling, command, title, backbone, hooks)
@@ -167,10 +167,9 @@ def begin_run(
     hooks: Hooks | None = None,
     beside: Trainer | None = None,
 ) -> Trainer | None:
-    """All that comes before the first epoch; None if the run is finished already.
-
-    ``held`` gets the lock of its folder, to be let go of when the run has its result.
-    ``beside`` is a run on the same stored features: it shares them and the backbone.
+    """Do all that comes before the first epoch; None if the run is finished already. ``held`` gets the lock
+    of its folder, to release when the run has its result. ``beside`` is a run on the same stored features: it
+    shares them and the backbone.
     """
     machine, handling, hooks = machine or Machine(), handling or Handling(), hooks or Hooks()
     require_folder_to_write(out)
@@ -307,7 +306,7 @@ def _engine_of_run(run: Run, machine: Machine) -> Machine:
 
 
 def _prior_of_run(trainer: Trainer, train: Callable[[TrainConfig, Path], object]) -> tuple[float, ...] | None:
-    """The prior of a run, kept in it so that it resumes with the very same; ``auto`` trains for it first."""
+    """The prior of a run, saved in its folder for resuming; ``auto`` trains another run for it first."""
     config, data, run, fabric = trainer.config, trainer.data, trainer.run, trainer.fabric
     given = config.settings.get("prior")
     if given is None or "prior" not in settings_of(config.method):
@@ -343,10 +342,8 @@ def _evaluated(trainer: Trainer, phase: str) -> nn.Module:
 def check_run(
     data: Dataset, config: TrainConfig, out: Path, machine: Machine, backbone: Backbone | None = None
 ) -> Backbone | None:
-    """Refuse now what would be refused when the run begins, or goes on; nothing is written.
-
-    ``backbone`` is one that another run with the same backbone was checked with. Expected positives that are
-    to be estimated are not.
+    """Make the checks of a run without writing anything. ``backbone`` is one that another run with the same
+    backbone was checked with. Expected positives are not estimated.
     """
     run = Run(out)
     run.refuse_other_data(run_metadata(data, ()))  # first: other data have other faults as well
@@ -373,7 +370,7 @@ def started(data: Dataset, config: TrainConfig, machine: Machine) -> "Fabric":
 
 
 def finish(trainer: Trainer, state: TrainingState) -> dict[str, Any]:
-    """Take the best epoch, keep its model, and measure it."""
+    """Save and evaluate the model of the best epoch."""
     run, data, fabric = trainer.run, trainer.data, trainer.fabric
     best = trainer.load_best(state)
     module = _evaluated(trainer, best.state.phase)

@@ -3,7 +3,7 @@
     phases ──▶ epochs ──▶ steps: views ▶ outputs ▶ Step ▶ losses ▶ backward ▶ optimizer ▶ method.update
                   └──▶ after each: validate, log, checkpoint
 
-Each epoch's random numbers depend only on the seed, the epoch and the process, so a resumed run gives the
+The random numbers of an epoch depend only on the seed, the epoch and the process, so a resumed run gives the
 same bits.
 """
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Trainer:
-    """Trains a model with a method: call ``prepare`` with the method, then ``train``."""
+    """Trains a model with a method: call ``prepare(method)``, then ``train()``."""
 
     data: Dataset
     config: TrainConfig
@@ -82,14 +82,11 @@ class Trainer:
     def _standardize(self, head: LinearHead) -> None:
         observed = self.data.train.observed
         positives = torch.from_numpy(observed.counts())
-        # Half an image more, so that a class that nobody annotated has a finite logit.
+        # Half an image more, so that a class without annotations has a finite logit.
         head.standardize(self.loaders.features("train"), (positives + 0.5) / (len(observed) + 1.0))
 
     def prepare(self, method: ComposedLoss) -> None:
-        """Prepare the method with the labels of this process.
-
-        Raise if the run cannot start from the best epoch or the disk is too small.
-        """
+        """Prepare the method with the labels of this process; raise if the disk is too small."""
         rows = rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
         layout = Layout(
             torch.from_numpy(rows),
@@ -109,7 +106,7 @@ class Trainer:
         refuse_full_disk(self.config, method, self.run, self.network, self.fabric, validated)
 
     def train(self) -> TrainingState:
-        """Run the remaining phases; returns the final state, which has the best epoch."""
+        """Train the remaining phases; returns the final state, which names the best epoch."""
         newest = newest_checkpoint(self.run.checkpoints)
         state = TrainingState() if newest is None else newest.state
         if newest is not None:
@@ -138,7 +135,7 @@ class Trainer:
         return state
 
     def train_epoch(self, stage: Stage, epoch: int, bar: Bar) -> tuple[dict[str, float], list[int] | None]:
-        """One epoch; returns its mean losses and the histogram of the scores of unobserved positives."""
+        """Train one epoch; returns the mean losses and a histogram of the scores of unobserved positives."""
         torch.manual_seed(self.epoch_seed(epoch))
         progress = self.progress(stage, epoch)
         self.method.begin_epoch(progress)
@@ -167,7 +164,7 @@ class Trainer:
 
     @torch.no_grad()
     def solve(self, progress: Progress) -> tuple[dict[str, float], list[int] | None]:
-        """In place of an epoch: compute the head from the stored features of all training images."""
+        """Instead of an epoch: compute the head from the stored features of all training images."""
         head, features = self.network.head, self.loaders.features("train")
         if not isinstance(head, LinearHead):
             raise TypeError("only a linear head can be solved")
@@ -244,7 +241,7 @@ class Trainer:
         return tuple(Output(*view) for view in zip(*chunks, strict=True)), backward
 
     def make_step(self, batch: Batch, outputs: tuple[Output, ...], progress: Progress) -> Step:
-        """The ``Step`` of a batch, which is all that the method sees."""
+        """The ``Step`` of a batch: all that the method sees."""
         rows, train, needs = batch.rows.clamp(min=0), self.data.train, self.needs
         return Step(
             rows=batch.rows,
@@ -267,7 +264,7 @@ class Trainer:
 
     @torch.no_grad()
     def scan(self, stage: Stage, progress: Progress, some: Tensor | None = None) -> Iterator[Step]:
-        """Steps with the training images of this process, or some of them, as in evaluation."""
+        """Steps in evaluation mode with the training images of this process, or with ``some`` of them."""
         self._share_buffers(stage)
         scorer = Scorer(stage.eval_module, self.fabric.device, self.config.precision)
         rows = rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
@@ -283,7 +280,7 @@ class Trainer:
                 buffer.copy_(self.fabric.broadcast(buffer))
 
     def begin_phase(self, phase: Phase, state: TrainingState) -> None:
-        """Begin a new phase from the last or the best epoch of the one before."""
+        """Begin a new phase from the last or the best epoch of the phase before."""
         if state.epochs == 0:
             return
         if phase.start == "best":
@@ -297,7 +294,7 @@ class Trainer:
         return best
 
     def stage(self, name: str, first_epoch: int, restored: Checkpoint | None) -> Stage:
-        """Set up a phase; with ``restored``, resume it from that checkpoint."""
+        """Set up a phase; ``restored`` is the checkpoint to resume it from."""
         phase, needs = self.config.phases[name], self.needs
         module: nn.Module = self.network.head
         if not self.loaders.uses_stored_features(name):
@@ -351,7 +348,7 @@ class Trainer:
         )
 
     def progress(self, stage: Stage, epoch: int) -> Progress:
-        """The progress at an epoch of a phase; a head phase that stopped early shortens the run."""
+        """The progress at an epoch; a head phase that stopped early shortens the run."""
         lr = stage.phase.lr
         if stage.name == "finetune":
             return Progress(epoch, stage.first_epoch + stage.phase.epochs, stage.first_epoch, lr)
@@ -359,7 +356,7 @@ class Trainer:
         return Progress(epoch, self.config.epochs, head_epochs, lr)
 
     def waiting_terms(self, stage: Stage, epoch: int) -> list[str]:
-        """During the warm-up, the terms of the loss that start after it."""
+        """During the warm-up, the names of the terms that start after it."""
         if self.progress(stage, epoch).warmed_up:
             return []
         return [name for name, term in self.method.terms.items() if getattr(term, "after_warm_up", False)]
