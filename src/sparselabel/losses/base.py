@@ -64,8 +64,9 @@ class LossPart(nn.Module):
     after_warm_up = False
     """Whether it is 0 until the warm-up is over."""
     side_by_side = False
-    """Whether it can compute the steps of several runs at once. All that it returns then has their dimension
-    first; it draws no random numbers, and no run changes what another one gets."""
+    """Whether it can compute the steps of several runs at once: what it returns then has a leading dimension
+    R, it draws no random numbers, and runs do not affect each other.
+    """
 
     def prepare(self, layout: Layout) -> None:
         """Called once, before training: look at the labels, allocate memories."""
@@ -120,7 +121,7 @@ class TargetRule(LossPart):
 
 
 EntryLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(logits, target, observed), each (..., L) -> losses (..., L), each entry's from nothing but that entry."""
+"""(logits, target, observed), each (..., L) -> losses (..., L), each entry's loss from that entry alone."""
 
 
 def cross_entropy(logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
@@ -151,7 +152,7 @@ class LabelLoss(LossPart):
     """The loss of every label of a step: ``label_loss(step)`` returns ``EntryLosses``."""
 
     def solve_head(self, features: Tensor, observed: Observed) -> LinearWeights:
-        """Compute a linear head from the features (N, D) of all images: what ``Needs.solves`` promises."""
+        """Compute a linear head from the features (N, D) of all images, for methods with ``Needs.solves``."""
         raise TypeError(f"{type(self).__name__} must define solve_head()")
 
 
@@ -202,7 +203,7 @@ REDUCTIONS: tuple[Reduction, ...] = (batch_mean, batch_sum, counted_mean)
 def with_other_terms(reduction: Reduction) -> Reduction:
     """The reduction for a method with further terms: a sum becomes the mean over the counted entries.
 
-    So the weight of a term means the same for every method.
+    So a term's weight means the same for every method.
     """
     return counted_mean if reduction is batch_sum else reduction
 

@@ -49,7 +49,7 @@ class CountPenalty(LossPart):
 
 
 class PositivesOnly(TargetRule):
-    """Unknown labels are left out, whatever else is known: the first half of EPR (Cole 2021 §5.3)."""
+    """Unknown labels are left out: the first half of EPR (Cole 2021 §5.3)."""
 
     side_by_side = True
 

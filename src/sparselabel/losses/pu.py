@@ -72,7 +72,7 @@ class AnnotationLikelihood(LabelLoss):
         positives = positives_of_classes(self.expected, observed_positives, negatives, layout.total)
         if self.prior is not None:
             self.prior.fit(layout, positives)
-        # A class that nobody labeled has no positives to learn from: its unknown labels are negative.
+        # A class without observed positives has none to learn from: its unknown labels are negative.
         share = torch.where(observed_positives > 0, observed_positives / positives.clamp(min=1), 1.0)
         # Half an image more, so that a class that was always observed has a finite margin.
         present = (positives - observed_positives + 0.5) / (unknown + 1.0)
@@ -109,14 +109,13 @@ def pu(
 ) -> ComposedLoss:
     """Unknown is absent, or present and not observed: the likelihood of the annotations (ours).
 
-    With c, the share of a class's images that are observed, an unknown label costs −w·log(1 − c·f) less
-    α times the entropy of its score (as em has it), an observed one −log σ(x − κ·log 1/u): a margin that is
-    the larger, the less likely unknown labels are present (u). c and u follow from ``expected_positives``.
-    With another model's ``scores`` an unknown label costs −w·log(1 − f + (1 − c)·r·f), where r says how much
-    likelier its score is where the class is there. How much scores count is estimated from observed labels.
-    The mean over the entries. Positive-unlabeled learning with class priors, a margin (as in splc) and
-    entropy are known; what they bring together was measured on Pascal VOC 2012 and on scenes
-    (docs/results.md).
+    With c, the share of a class's images that are observed, an unknown label costs −w·log(1 − c·f) less α
+    times the entropy of its score (as em has it), an observed one −log σ(x − κ·log 1/u): a margin that grows
+    as present unknown labels (u) become rarer. c and u follow from ``expected_positives``. With another
+    model's ``scores`` an unknown label costs −w·log(1 − f + (1 − c)·r·f), where r is the likelihood ratio of
+    its score, present to absent. The weight of scores is estimated from observed labels. The mean over the
+    entries. Positive-unlabeled learning with class priors, margins (as in splc) and entropy are known; their
+    combination was measured on Pascal VOC 2012 and on scenes (docs/results.md).
 
     Parameters
     ----------
@@ -127,7 +126,7 @@ def pu(
     entropy_weight
         α of the entropy of unknown labels.
     margin
-        κ: times log 1/u it is taken off the logits of observed labels.
+        κ: κ·log 1/u is subtracted from the logits of observed labels.
     scores
         Another model's scores of the training images (N, L), on any scale; NaN for none.
     """

@@ -16,9 +16,8 @@ from sparselabel.losses.step import Layout, Step
 
 
 def no_negatives(method: str, hidden: bool = False) -> ConfigError:
-    """The refusal of labels that are all positive by a method that leaves unknown ones out.
-
-    ``hidden``: labels are known and were hidden, so that others can be.
+    """The error for labels without observed negatives, for a method that leaves unknown ones out. ``hidden``:
+    labels were hidden by the preparation, so that others can be observed.
     """
     observe = command("prepare", "...", sparsify="per-image", positives=1, negatives=1)
     return ConfigError(

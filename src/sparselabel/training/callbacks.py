@@ -43,10 +43,17 @@ class Callback:
 class Hooks:
     """The hooks given to ``train`` besides its configuration.
 
-    Parameters ---------- callbacks Called during training. loggers Fabric's loggers (CSV, TensorBoard, W&B,
-    MLflow): they get losses and validation after every epoch. optimizer Makes the optimizer of each phase
-    from the parameters to train. Its learning rate follows the phase's schedule. scheduler Makes a scheduler
-    of an optimizer and the phase's number of steps; it is stepped after every step.
+    Parameters
+    ----------
+    callbacks
+        Called during training.
+    loggers
+        Fabric's loggers (CSV, TensorBoard, W&B, MLflow): they get losses and validation after every epoch.
+    optimizer
+        Makes the optimizer of each phase from the parameters to train. Its learning rate follows the phase's
+        schedule.
+    scheduler
+        Makes a scheduler of an optimizer and the phase's number of steps; it is stepped after every step.
     """
 
     callbacks: "tuple[Callback, ...]" = ()

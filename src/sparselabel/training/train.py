@@ -50,23 +50,42 @@ def train(
 ) -> Run:
     """Train a classifier and evaluate its best epoch, as ``sparselabel train`` does.
 
-    Parameters ---------- data A ``Dataset``, or the folder of prepared data. out Folder of the run. config A
-    configuration, or a TOML file of one, which ``settings`` change; by default the defaults. model Your own
-    module instead of a timm network: takes normalized images (B, 3, S, S), returns feature maps (B, D, h, w),
-    on which a head is trained, or logits (B, L), for methods that need no more. A model of logits has no head
-    phase: give ``finetune={"epochs": ...}``. optimizer A function that makes an optimizer of parameters, as
-    ``lambda p: torch.optim.Lion(p, lr=1e-4)``. Its learning rate follows the phase's schedule. scheduler A
-    function that makes a scheduler from an optimizer and the number of steps; it steps every step. callbacks
-    Objects whose hooks are called during training. loggers Loggers of Lightning Fabric: CSV, TensorBoard,
-    W&B, MLflow. answers The file of answers that ``Run.review`` returns, or several: they add to the observed
-    labels. cluster Address of a Ray cluster to train on, or ``"auto"`` for the one that this machine belongs
-    to. Data and ``out`` are on a disk that its nodes share. Callbacks and loggers are copied to the run's
-    processes. processes Processes on the cluster; default: one per GPU, or one per node without GPUs. scores
-    Another model's scores of the training images, as evidence for pu and en: a file by image and class, an
-    array (N, L) in the order of ``data.train`` (NaN for none), or ``"text:MODEL"``, which scores the classes'
-    names by open_clip. settings Every other setting of the command, by name: ``method="pu"``,
-    ``backbone="resnet50"``, ``frozen=True``, ``head={"epochs": 5}``, ``devices=2``, ``workers=4``,
-    ``resume=True``; and the settings of the method, as ``expected_positives=2.9``.
+    Parameters
+    ----------
+    data
+        A ``Dataset``, or the folder of prepared data.
+    out
+        Folder of the run.
+    config
+        A configuration, or a TOML file of one, which ``settings`` change; by default the defaults.
+    model
+        Your own module instead of a timm network: takes normalized images (B, 3, S, S), returns feature maps
+        (B, D, h, w), on which a head is trained, or logits (B, L), for methods that need no more. A model of
+        logits has no head phase: give ``finetune={"epochs": ...}``.
+    optimizer
+        A function that makes an optimizer of parameters, as ``lambda p: torch.optim.Lion(p, lr=1e-4)``. Its
+        learning rate follows the phase's schedule.
+    scheduler
+        A function that makes a scheduler from an optimizer and the number of steps; it steps every step.
+    callbacks
+        Objects whose hooks are called during training.
+    loggers
+        Loggers of Lightning Fabric: CSV, TensorBoard, W&B, MLflow.
+    answers
+        The file of answers that ``Run.review`` returns, or several: they add to the observed labels.
+    cluster
+        Address of a Ray cluster to train on, or ``"auto"`` for the one that this machine belongs to. Data and
+        ``out`` are on a disk that its nodes share. Callbacks and loggers are copied to the run's processes.
+    processes
+        Processes on the cluster; default: one per GPU, or one per node without GPUs.
+    scores
+        Another model's scores of the training images, as evidence for pu and en: a file by image and class,
+        an array (N, L) in the order of ``data.train`` (NaN for none), or ``"text:MODEL"``, which scores the
+        classes' names by open_clip.
+    settings
+        Every other setting of the command, by name: ``method="pu"``, ``backbone="resnet50"``,
+        ``frozen=True``, ``head={"epochs": 5}``, ``devices=2``, ``workers=4``, ``resume=True``; and the
+        settings of the method, as ``expected_positives=2.9``.
     """
     if not isinstance(data, Dataset | str | os.PathLike):
         raise DataError(
