@@ -1,8 +1,8 @@
 """Redraw the observed labels of prepared data whose full labels are known: another seed, or another kind.
 
 Labels are hidden anew from the images that are trained on, by the preparation's own setting or another one,
-and any seed; so they are not those of ``prepare`` with that setting, which hides labels before it holds out
-validation. The preparation's own setting and seed are the data as it is.
+and any seed; so they differ from those of ``prepare`` with that setting, which hides labels before it holds
+out validation. The preparation's own setting and seed give the data itself.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ EXAMPLE = "budget,annotate=I/SP,budget=0.02/0.05"
 def kinds_of_annotation(texts: Sequence[str]) -> list[str]:
     """Their names, ``KIND,NAME=VALUE,...``: what ``sparsify`` is, then its settings as ``Sparsify`` has them.
 
-    Several values, as in ``single-positive,prefer=any/larger``, stand for one name each, in all combinations.
+    Several values, as in ``single-positive,prefer=any/larger``, give all combinations.
     """
     names = []
     for text in texts:
@@ -88,9 +88,8 @@ def _plain(text: str) -> str:
 
 
 def redraw_labels(data: Dataset, label_seed: int | None = None, annotation: str = "") -> Dataset:
-    """The data with another draw, or kind, of what training observes; nothing is written.
-
-    Without a seed it is the preparation's.
+    """The data with observed labels of another seed or kind; nothing is written. The default seed is the
+    preparation's.
     """
     own = _preparation(data)
     how = _refuse_to_redraw(data, own, annotation)
@@ -157,7 +156,7 @@ def _refuse_to_redraw(data: Dataset, own: Sparsify, annotation: str) -> Sparsify
 def _redrawn(
     split: PreparedSplit, how: Sparsify, number: int, frequency: Weights, same_kind: bool
 ) -> tuple[PreparedSplit, dict[str, Any] | None]:
-    """A split with other labels, and what was bought for it where they have a price."""
+    """A split with other labels, and what a budget bought for it."""
     truth, spatial_labels = split.truth.values, split.spatial_labels
     bought: dict[str, Any] | None = None
     observed: LabelMatrix

@@ -1,4 +1,4 @@
-"""Write the splits of prepared data, and refuse to overwrite what is there."""
+"""Write the splits of prepared data; existing files are not overwritten."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ from sparselabel.files import named, require_folder_to_write
 from sparselabel.locks import LOCK
 
 PARTIAL = ".partial"
-"""Folder inside the one to write where data is written before it is moved to its place."""
+"""Subfolder in which data is written before it is moved to its place."""
 
 
 OTHER_OR_REPLACE = (f"choose another {param('out')}", f"replace it with {param('force', True)}")
@@ -75,7 +75,7 @@ def old_splits(out: Path) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class ObservedSplit:
-    """A split as read, with what training may see of its labels and spatial labels."""
+    """A split as read, with the labels and spatial labels that training may see."""
 
     split: RawSplit
     observed: LabelMatrix
@@ -123,9 +123,8 @@ def refuse_absent(source: RawDataset) -> None:
 def write_splits(
     source: RawDataset, splits: dict[str, ObservedSplit], out: Path, how: Preparation, more: dict[str, Any]
 ) -> None:
-    """Write to a folder aside and rename at the end, the index last: data that can be opened is complete.
-
-    ``more`` is what else the index says of how the data was made.
+    """Write to a subfolder and rename at the end, the index last, so that data that can be opened is
+    complete. ``more`` are further entries of the index.
     """
     work = out / PARTIAL
     new, old = work / "new", work / "old"
@@ -182,7 +181,7 @@ def _write_data(
 
 
 def _write_split(folder: Path, observed: ObservedSplit) -> tuple[str, dict[str, int]]:
-    """Write a split's arrays; returns what identifies it, and the checksum of each file."""
+    """Write a split's arrays; returns its digest, and the checksum of each file."""
     folder.mkdir()
     table = observed.split.labels
     if observed.observed is not table.matrix:

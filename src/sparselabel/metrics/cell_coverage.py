@@ -13,8 +13,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from sparselabel.data.labels import spans
 from sparselabel.data.masks import Masks, Runs, runs_of, union
-from sparselabel.data.spatial_labels import spans
 
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.float64]

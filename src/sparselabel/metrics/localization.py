@@ -20,9 +20,8 @@ import numpy.typing as npt
 from torch import Tensor
 
 from sparselabel.data.dataset import PreparedSplit, evaluation_labels
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, count_per_class, take_rows
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, count_per_class, spans, take_rows
 from sparselabel.data.masks import Masks
-from sparselabel.data.spatial_labels import spans
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import DataError, param
 from sparselabel.files import write_arrays
