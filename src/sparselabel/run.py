@@ -494,7 +494,7 @@ class Run:
         Images are what the command ``predict`` takes: files, folders, patterns, lists, addresses, tars and
         Parquet tables, whose images are in ``column``.
         """
-        from sparselabel.inference.cluster import Place, predict_on_cluster
+        from sparselabel.inference.predict_on_ray import Place, predict_on_cluster
 
         words = [images] if isinstance(images, str | Path) else images
         predict_on_cluster(

@@ -730,7 +730,7 @@ def _job(folder: Path) -> None:
 
 
 def _read_job(folder: Path) -> object:
-    from sparselabel.inference.cluster import Done, JobFile, Task
+    from sparselabel.inference.predict_on_ray import Done, JobFile, Task
     from sparselabel.inference.prediction_shards import PredictionShards
     from tests.inference.stub import predictor
 
