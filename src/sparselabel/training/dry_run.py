@@ -257,7 +257,7 @@ def dry_run(
         forget_peak()
         taken = peak_memory()
         trainer.run = log.run
-        rows = rows_of(len(data.train), fabric.global_rank, fabric.world_size)
+        rows = trainer.rows
         if files:
             rows = _rows_of_steps(config, data, fabric)
             trainer.method = _for_a_few(rows, trainer).to(fabric.device)

@@ -18,7 +18,6 @@ from sparselabel.checksums import file_checksum
 from sparselabel.config import AUTO, Handling, Machine, TrainConfig
 from sparselabel.data.answers import file_of, last_words
 from sparselabel.data.dataset import Dataset, require_as_written
-from sparselabel.data.loaders import rows_of
 from sparselabel.distributed import all_reduce_sum, default_precision, start_fabric
 from sparselabel.errors import ConfigError, RunError, counted, param
 from sparselabel.expected_positives.class_counts import ClassCounts
@@ -435,8 +434,7 @@ def _recovery(trainer: Trainer, best: Checkpoint, module: nn.Module) -> dict[str
         )
     estimates = None
     if own is not None:
-        rows = torch.from_numpy(rows_of(len(truth), fabric.global_rank, fabric.world_size))
         whole = torch.zeros(len(truth), own.shape[1], dtype=own.dtype)
-        whole[rows] = own
+        whole[torch.from_numpy(trainer.rows)] = own
         estimates = validate(all_reduce_sum(whole).numpy(), truth)["value"]
     return {"model": validate(scores.numpy(), truth)["value"], "estimates": estimates}

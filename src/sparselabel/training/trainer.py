@@ -1,7 +1,9 @@
-"""The training loop, read from top to bottom.
+"""The training loop: read ``train``, ``train_epoch``, ``train_step``.
 
-    phases ──▶ epochs ──▶ steps: views ▶ outputs ▶ Step ▶ losses ▶ backward ▶ optimizer ▶ method.update
-                  └──▶ after each: validate, log, checkpoint
+    train         phases ──▶ epochs ──▶ after each: validate, log, checkpoint
+    train_epoch   method.begin_epoch ──▶ steps, with the learning rate of each ──▶ mean losses
+    train_step    views ──▶ outputs of the model ──▶ Step ──▶ method: losses ──▶ backward, optimizer step
+                                                      └─────────────────────────▶ method.update
 
 The random numbers of an epoch depend only on the seed, the epoch and the process, so a resumed run gives the
 same bits.
@@ -21,7 +23,7 @@ from torch import Tensor, nn
 from sparselabel.config import Machine, Phase, TrainConfig
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import POSITIVE
-from sparselabel.data.loaders import Batch, in_order, rows_of
+from sparselabel.data.loaders import Batch, Rows, in_order, rows_of
 from sparselabel.inference.scorer import Scorer
 from sparselabel.losses.base import ComposedLoss, Needs
 from sparselabel.losses.step import Layout, Observed, Progress, Step, observed_rows
@@ -87,10 +89,9 @@ class Trainer:
 
     def prepare(self, method: ComposedLoss) -> None:
         """Prepare the method with the labels of this process; raise if the disk is too small."""
-        rows = rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
         layout = Layout(
-            torch.from_numpy(rows),
-            observed_rows(self.data.train.observed.matrix, rows),
+            torch.from_numpy(self.rows),
+            observed_rows(self.data.train.observed.matrix, self.rows),
             len(self.data.train),
             seed=self.config.seed,
             processes=self.fabric.world_size,
@@ -162,54 +163,6 @@ class Trainer:
         self.refuse_diverged(stage, epoch, means)
         return means, histogram.take() if self.truth_known else None
 
-    @torch.no_grad()
-    def solve(self, progress: Progress) -> tuple[dict[str, float], list[int] | None]:
-        """Instead of an epoch: compute the head from the stored features of all training images."""
-        head, features = self.network.head, self.loaders.features("train")
-        if not isinstance(head, LinearHead):
-            raise TypeError("only a linear head can be solved")
-        features = self.on_device(features.to(head.linear.weight.dtype))
-        solved = self.method.label_loss.solve_head(head.standardized(features).cpu(), self.observed)
-        head.linear.weight.copy_(solved.weight)
-        head.linear.bias.copy_(solved.bias)
-        rows = torch.from_numpy(rows_of(len(features), self.fabric.global_rank, self.fabric.world_size))
-        batch = Batch(rows, (features[rows],), ())
-        step = self.make_step(batch, (head(batch.inputs[0]),), progress)
-        histogram = ScoreHistogram(self.unobserved_positives)
-        if self.truth_known:
-            histogram.add(step.outputs[0].logits, rows)
-        losses = {name: float(loss) for name, loss in self.method(step).items()}
-        return losses, histogram.take() if self.truth_known else None
-
-    def refuse_diverged(self, stage: Stage, epoch: int, means: dict[str, float]) -> None:
-        """Raise if a mean loss of the epoch is not finite."""
-        for name, mean in means.items():
-            if not math.isfinite(mean):
-                raise diverged(self.config, stage.name, f"the loss {name!r} of epoch {epoch + 1} is {mean}")
-
-    def end_epoch(
-        self,
-        stage: Stage,
-        state: TrainingState,
-        losses: dict[str, float],
-        histogram: list[int] | None,
-        validation: dict[str, Any] | None,
-    ) -> TrainingState:
-        """Log an epoch; returns the state after it."""
-        state = after_epoch(state, stage, state.epochs, validation)
-        self.watched.keep(stage.name, state.epochs, stage.eval_module, self.method)
-        record = {
-            "epoch": state.epochs,  # logs count from 1
-            "phase": stage.name,
-            "losses": losses,
-            "validation": validation,
-            "hidden_positives": histogram,
-        }
-        self.log.epoch(record, self.waiting_terms(stage, state.epochs - 1))
-        for callback in self.hooks.callbacks:
-            callback.on_epoch_end(self, record)
-        return state
-
     def train_step(self, stage: Stage, batch: Batch, progress: Progress) -> tuple[Step, dict[str, Tensor]]:
         """One optimizer step, then ``method.update``."""
         try:
@@ -254,6 +207,35 @@ class Trainer:
             check=False,
         )
 
+    def refuse_diverged(self, stage: Stage, epoch: int, means: dict[str, float]) -> None:
+        """Raise if a mean loss of the epoch is not finite."""
+        for name, mean in means.items():
+            if not math.isfinite(mean):
+                raise diverged(self.config, stage.name, f"the loss {name!r} of epoch {epoch + 1} is {mean}")
+
+    def end_epoch(
+        self,
+        stage: Stage,
+        state: TrainingState,
+        losses: dict[str, float],
+        histogram: list[int] | None,
+        validation: dict[str, Any] | None,
+    ) -> TrainingState:
+        """Log an epoch; returns the state after it."""
+        state = after_epoch(state, stage, state.epochs, validation)
+        self.watched.keep(stage.name, state.epochs, stage.eval_module, self.method)
+        record = {
+            "epoch": state.epochs,  # logs count from 1
+            "phase": stage.name,
+            "losses": losses,
+            "validation": validation,
+            "hidden_positives": histogram,
+        }
+        self.log.epoch(record, self.waiting_terms(stage, state.epochs - 1))
+        for callback in self.hooks.callbacks:
+            callback.on_epoch_end(self, record)
+        return state
+
     def validate(self, stage: Stage) -> dict[str, Any] | None:
         """The mAP on the validation split, if there is one."""
         if "val" not in self.data.splits:
@@ -267,8 +249,7 @@ class Trainer:
         """Steps in evaluation mode with the training images of this process, or with ``some`` of them."""
         self._share_buffers(stage)
         scorer = Scorer(stage.eval_module, self.fabric.device, self.config.precision)
-        rows = rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
-        rows = rows if some is None else some.numpy()
+        rows = self.rows if some is None else some.numpy()
         loader = self.loaders.evaluation(stage.name, "train")
         for batch in loader(in_order(rows, stage.phase.batch_size), epoch=progress.epoch):
             yield self.make_step(batch, (scorer(batch.inputs[0], maps=self.needs.maps),), progress)
@@ -278,6 +259,25 @@ class Trainer:
         if self.fabric.world_size > 1:
             for buffer in stage.eval_module.buffers():
                 buffer.copy_(self.fabric.broadcast(buffer))
+
+    @torch.no_grad()
+    def solve(self, progress: Progress) -> tuple[dict[str, float], list[int] | None]:
+        """Instead of an epoch: compute the head from the stored features of all training images."""
+        head, features = self.network.head, self.loaders.features("train")
+        if not isinstance(head, LinearHead):
+            raise TypeError("only a linear head can be solved")
+        features = self.on_device(features.to(head.linear.weight.dtype))
+        solved = self.method.label_loss.solve_head(head.standardized(features).cpu(), self.observed)
+        head.linear.weight.copy_(solved.weight)
+        head.linear.bias.copy_(solved.bias)
+        rows = torch.from_numpy(self.rows)
+        batch = Batch(rows, (features[rows],), ())
+        step = self.make_step(batch, (head(batch.inputs[0]),), progress)
+        histogram = ScoreHistogram(self.unobserved_positives)
+        if self.truth_known:
+            histogram.add(step.outputs[0].logits, rows)
+        losses = {name: float(loss) for name, loss in self.method(step).items()}
+        return losses, histogram.take() if self.truth_known else None
 
     def begin_phase(self, phase: Phase, state: TrainingState) -> None:
         """Begin a new phase from the last or the best epoch of the phase before."""
@@ -376,6 +376,11 @@ class Trainer:
     def on_device(self, tensor: Tensor) -> Tensor:
         """The tensor on the model's device."""
         return tensor.to(self.fabric.device, non_blocking=True)
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The training rows of this process."""
+        return rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
 
     @cached_property
     def needs(self) -> Needs:
