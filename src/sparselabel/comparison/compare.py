@@ -100,18 +100,17 @@ def compare(
     seeds
         The number of seeds, counted from 0, or a list of seeds.
     label_seeds
-        How many draws of observed labels, or their seeds: all is repeated on each. It needs data whose full
-        labels are known, and hides them as the preparation did; the preparation's own seed is the data as it
-        is.
+        Number of draws of observed labels, or their seeds: all runs are repeated on each. Labels are hidden
+        as the preparation did, which needs full labels; the preparation's own seed gives the data itself.
     annotations
-        Kinds of annotation to compare, each with all methods, simulated on data whose full labels are known:
-        what ``sparsify`` is in a preparation, and its settings, as in ``"single-positive,prefer=larger"``.
+        Kinds of annotation to compare, each with all methods, simulated from the data's full labels: a value
+        of ``sparsify`` and its settings, as in ``"single-positive,prefer=larger"``.
         ``"budget,annotate=I/SP,budget=0.02/0.05"`` are four.
     choose
         Values of settings to choose from by validation: ``{"head.lr": [1e-2, 1e-3]}``.
     staged
         Choose in two stages: first train the head alone, on stored features, with all its settings; then
-        fine-tune with the chosen ones only. By default as the recipe does, where its choices are taken.
+        fine-tune with the chosen ones only. Default: as in the recipe, if its choices are used.
     vary
         One setting and its values, a table row for each: ``{"settings.momentum": [0.6, 0.9]}``.
     against
@@ -225,8 +224,8 @@ class ComparisonFile(TypedDict):
 class Comparison:
     """Runs of several methods on one data set: test results, and differences beyond chance.
 
-    In a notebook it shows itself as a table. ``labels`` is how many labels training observed, by kind of
-    annotation ("" for the data's own), and how many there are.
+    A notebook shows it as a table. ``labels`` is how many labels training observed, by kind of annotation (""
+    for the data's own), and how many there are.
     """
 
     folder: Path
@@ -304,7 +303,7 @@ class Comparison:
         return [outcome for outcome in self.outcomes if outcome.result is None]
 
     def table(self) -> "DataFrame":
-        """All numbers, a row for each method, as table.csv has them: measures in percent."""
+        """All numbers, a row per method, as in table.csv: metrics in percent."""
         return _frame(table_columns(self.rows, self.varied, self.recipe))
 
     def differences(self) -> "DataFrame":
@@ -372,10 +371,10 @@ def label_counts(data: "Dataset", annotations: Sequence[str] = ()) -> tuple[dict
 
 
 def _refuse_other_comparison(folder: Path, data: "Dataset", planned: Sequence[PlannedRun]) -> None:
-    """Raise if the folder has another comparison's runs, whose tables these would replace.
+    """Raise if the folder has runs of another comparison, as its tables would be replaced.
 
-    Runs that are there and are to be trained are checked one by one; of others, which are no part of this
-    comparison, data and settings must be the same, apart from what a comparison compares.
+    Runs of this comparison are checked one by one; others must have the same data and settings, apart from
+    what is compared.
     """
     if not (folder / INDEX).is_file():
         return
@@ -410,7 +409,7 @@ def _refuse_other_comparison(folder: Path, data: "Dataset", planned: Sequence[Pl
 def _evaluate_maps(
     data: "Dataset", outcomes: Sequence[Outcome], workers: int | None, quiet: bool
 ) -> list[str]:
-    """Judge what the runs see in the test images by boxes or masks, if there are any; notes on failures."""
+    """Evaluate the runs' maps of the test images by boxes or masks, if there are any; returns failures."""
     from rich.console import Console
 
     from sparselabel.comparison.evaluate_maps import evaluate_maps, has_places, maps_to_evaluate
@@ -429,7 +428,7 @@ def _evaluate_maps(
 
 
 def _outcome(folder: Path, run: "RunFile") -> Outcome:
-    """A run as it is now: finished, or failed with the error that is written beside it."""
+    """The outcome of a run from its files: finished, or failed with the error beside it."""
     path = folder / run["folder"]
     saved_run = Run(path)
     config = saved_run.config() if saved_run.config_file.exists() else TrainConfig(method=run["method"])
@@ -467,7 +466,7 @@ def _varied(vary: Mapping[str, Sequence[Any]] | Varied | None) -> Varied | None:
 
 
 def _refuse_handling(handling: Handling) -> None:
-    """A comparison always resumes; it has no way to replace its runs, and no dry run."""
+    """Raise for handling that a comparison does not have: it always resumes its runs."""
     for name in ("force", "dry_run"):
         if getattr(handling, name):
             raise ConfigError(f"a comparison has no {param(name)}", f"leave {param(name)} out", what=name)

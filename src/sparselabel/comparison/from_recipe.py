@@ -36,7 +36,7 @@ HIDDEN_BY = (
     "cost",
 )
 NUMBERS = {"budget": float, "answers": int}
-"""Settings that are not given by default, and what they are if they are."""
+"""Types of settings whose default is None."""
 NOT_COMPARED = ("method", "seed", "settings", "watch")
 """Settings that are a table's rows, or that change no number."""
 
@@ -64,7 +64,7 @@ def asked_for(
     vary: Varied | None,
     loaded: FromRecipe | None,
 ) -> tuple[list[str], list[Varied], Varied | None, TrainConfig]:
-    """Methods and grids to compare: those that were asked for, else those of the recipe."""
+    """Methods and grids to compare: the given ones, or else the recipe's."""
     if loaded is None:
         return list(methods or []), choose or [], vary, config
     compared = loaded.recipe.compare
@@ -88,14 +88,14 @@ def notes_on(data: "Dataset", config: TrainConfig, loaded: FromRecipe | None) ->
 
 
 def _of_recipe(values: dict[str, tuple[Any, ...]], methods: Sequence[str], flag: str) -> list[Varied]:
-    """A recipe's settings to vary or to choose from, those that one of the methods has."""
+    """A recipe's settings to vary or to choose from, if one of the methods has them."""
     settings = [Varied.of([name, *several], flag) for name, several in values.items()]
     known = settings_known(methods)
     return [one for one in settings if any(one.concerns(method, known[method]) for method in methods)]
 
 
 def _without_others_settings(config: TrainConfig, methods: Sequence[str], loaded: FromRecipe) -> TrainConfig:
-    """Without a recipe's settings that none of the methods has: they are for others of its table."""
+    """The configuration without settings of the recipe that none of the methods has."""
     known = {name for settings in settings_known(methods).values() for name in settings}
     if not any(has_preset(method, config.settings.get("preset")) for method in methods):
         known.discard("preset")
@@ -106,7 +106,7 @@ def _without_others_settings(config: TrainConfig, methods: Sequence[str], loaded
 
 
 def differences_from_recipe(recipe: Recipe, theirs: TrainConfig, data: "Dataset", ours: TrainConfig) -> str:
-    """A note on what differs from the recipe, in data and settings; nothing where nothing is known to."""
+    """A note on what differs from the recipe in data and settings; "" for nothing."""
     differences = [*_data(recipe, data), *_settings(_compared(theirs), _compared(ours))]
     if not differences:
         return ""

@@ -126,7 +126,7 @@ def _row(outcomes: Sequence[Outcome]) -> Row:
 
 
 def _gathered(pairs: Any) -> dict[Any, list[float]]:
-    """Values of all seeds by their name; None is left out."""
+    """Values of all seeds by name, without None."""
     by_name: dict[Any, list[float]] = {}
     for of_one_seed in pairs:
         for name, value in of_one_seed:
@@ -232,7 +232,7 @@ def with_intervals(rows: Sequence[Row], draws: TestDraws) -> list[Row]:
             return row
         try:
             bounds = interval([draws(row.paths[key]) for key in row.test], label_draws([*row.test]))
-        except RunError:  # said where differences are computed
+        except RunError:  # reported where differences are computed
             return row
         return replace(row, interval=bounds)
 

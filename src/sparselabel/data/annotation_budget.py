@@ -74,9 +74,10 @@ def buy(
     prices: Prices | None = None,
     seed: Seed = 0,
 ) -> Bought:
-    """Ask distinct random questions until the seconds are spent; PatchML's "random per annotation". ``truth``
-    (N, L) must be complete. ``spatial_labels`` has one per object; a yes to a class without any is an answer
-    alone.
+    """Ask distinct random questions until the seconds are spent; PatchML's "random per annotation".
+
+    ``truth`` (N, L) must be complete. ``spatial_labels`` has one per object; a yes to a class without any is
+    an answer alone.
     """
     prices = prices or Prices()
     _refuse(truth, kind, seconds)
@@ -192,8 +193,9 @@ class Annotated(NamedTuple):
 
 
 def annotate(split: RawSplit, how: Sparsify, draw: int = 0, prices: Prices | None = None) -> Annotated:
-    """Spend the budget on a split; ``draw`` is the split's number, for its random stream. ``prices`` replace
-    those that ``how`` names.
+    """Spend the budget on a split; ``draw`` is the split's number, for its random stream.
+
+    ``prices`` replace those that ``how`` names.
     """
     truth = split.labels.values
     spatial_labels, numbers = _instances(split.spatial_labels, how.annotate)

@@ -69,6 +69,7 @@ def file_of(answers: Sequence[Answer]) -> bytes:
 
 def read_answers(file: Path) -> list[Answer]:
     """All lines of a file of answers, in order, without a last line that a crash left unfinished.
+
     ``review/answer_log.py`` repairs such a file before it appends to it.
     """
     try:
@@ -166,8 +167,9 @@ def lay_over(
     where: str,
     elsewhere: Iterable[str] = (),
 ) -> Overlay:
-    """A copy of ``observed`` (N, L) with these answers; ``images`` are names of the rows, each (N,). An
-    unknown image or class is an error, unless the image is one of ``elsewhere``.
+    """A copy of ``observed`` (N, L) with these answers; ``images`` are names of the rows, each (N,).
+
+    An unknown image or class is an error, unless the image is one of ``elsewhere``.
     """
     answered = {image for image, _ in words}
     row_of = {name: row for names in images for row, name in _named(names) if name in answered}

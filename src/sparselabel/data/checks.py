@@ -385,9 +385,7 @@ def _locations(prepared: Dataset) -> Callable[[int], Image]:
 
 
 def changed_files(prepared: Dataset, report: Callable[[int], None]) -> Iterator[str]:
-    """Arrays and images that have changed since they were prepared, or are missing; ``report`` gets image
-    counts.
-    """
+    """Arrays and images that have changed or are missing; ``report`` gets image counts."""
     for name, split in prepared.splits.items():
         for array, checksum in prepared.made["splits"][name]["checksums"].items():
             file = prepared.folder / name / f"{array}.npy"

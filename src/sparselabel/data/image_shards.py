@@ -39,9 +39,10 @@ BRING_WHOLE = ("bring the whole file", "leave it out")
 
 
 class ShardImage(NamedTuple):
-    """An image in a shard or at an address. ``name`` is its name in results; ``content`` its bytes, or
-    ``problem`` why there are none. Batches do not span ``group``s, so that parts of a job have the batches of
-    the whole.
+    """An image in a shard or at an address.
+
+    ``name`` is its name in results; ``content`` its bytes, or ``problem`` why there are none. Batches do not
+    span ``group``s, so that parts of a job have the batches of the whole.
     """
 
     name: str

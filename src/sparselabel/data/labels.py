@@ -560,9 +560,7 @@ def _odd_one(array: npt.NDArray[Any]) -> str:
 
 
 def label_matrix_of(given: object) -> LabelMatrix:
-    """(N, L) int8 labels from an array, tensor, DataFrame or sparse matrix, in compressed rows if these are
-    smaller.
-    """
+    """(N, L) int8 labels from an array, tensor, DataFrame or sparse matrix, compressed if that is smaller."""
     if isinstance(given, LabelTable):
         return given.matrix
     if isinstance(given, SparseLabels):

@@ -28,8 +28,9 @@ def in_parallel(
     cluster: str | None = None,
     seen: Sequence[Path] = (),
 ) -> Iterator[Result]:
-    """Apply ``work``, a module's function, to each item. With ``cluster``, Ray's address, its nodes work,
-    which must see the files ``seen`` as this machine does.
+    """Apply ``work``, a module's function, to each item.
+
+    With ``cluster``, Ray's address, its nodes work, which must see the files ``seen`` as this machine does.
     """
     if cluster is not None:
         yield from _on_ray(work, items, cluster, seen)

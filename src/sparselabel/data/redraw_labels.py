@@ -88,8 +88,9 @@ def _plain(text: str) -> str:
 
 
 def redraw_labels(data: Dataset, label_seed: int | None = None, annotation: str = "") -> Dataset:
-    """The data with observed labels of another seed or kind; nothing is written. The default seed is the
-    preparation's.
+    """The data with observed labels of another seed or kind; nothing is written.
+
+    The default seed is the preparation's.
     """
     own = _preparation(data)
     how = _refuse_to_redraw(data, own, annotation)

@@ -123,8 +123,9 @@ def refuse_absent(source: RawDataset) -> None:
 def write_splits(
     source: RawDataset, splits: dict[str, ObservedSplit], out: Path, how: Preparation, more: dict[str, Any]
 ) -> None:
-    """Write to a subfolder and rename at the end, the index last, so that data that can be opened is
-    complete. ``more`` are further entries of the index.
+    """Write to a subfolder and rename at the end, the index last: data that can be opened is complete.
+
+    ``more`` are further entries of the index.
     """
     work = out / PARTIAL
     new, old = work / "new", work / "old"

@@ -37,9 +37,10 @@ def with_map(
     side: int = MAP_SIDE,
     scale: tuple[float, float] | None = None,
 ) -> Image.Image:
-    """The image in pale gray, with a map of cells (h, w) over the part that the model saw. Colors go from the
-    lowest to the highest logit of ``scale``, or of the map; scores would not do, as they may be 1.00
-    everywhere.
+    """The image in pale gray, with a map of cells (h, w) over the part that the model saw.
+
+    Colors go from the lowest to the highest logit of ``scale``, or of the map; scores would not do, as they
+    may be 1.00 everywhere.
     """
     width, height = image.size
     left, top, wide, high = draw(view, (0, 0, 0, 0), width, height)[:4].tolist()

@@ -40,9 +40,9 @@ def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0)
     """Expected positives from some random images with complete labels.
 
     K is their mean number of classes. Classes share K·N by their annotated labels (Verelst 2023 eq. 3); the
-    larger the sample, the more a class's own count in it weighs; what a class cannot take, as no class is in
-    more than all images, the others share. K's spread is a bootstrap over the counted images. A class's is
-    Wilson's interval of its own count, which has a width for a class that was never seen, too.
+    larger the sample, the more a class's own count in it weighs; a class is in at most all images, and the
+    others share the rest. K's spread is a bootstrap over the counted images. A class's is Wilson's interval
+    of its own count, which has a width for a class that was never seen, too.
     """
     if complete.classes != observed.classes:
         raise DataError("the counted images must have the data's classes, in the same order")
@@ -83,8 +83,8 @@ def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0)
 def complete_labels(file: Path, data: Dataset) -> LabelTable:
     """Complete labels of some training images, from a table as `prepare table` reads it.
 
-    A list of only what is there (one label a row, no value but 1) is taken at its word: all else is not
-    there. In a table with a column a class an empty cell is unknown, as everywhere.
+    A list of present classes (one label per row, no value but 1) is taken as complete: all others are absent.
+    In a table with a column per class an empty cell is unknown, as everywhere.
     """
     from sparselabel.data.readers import table
 

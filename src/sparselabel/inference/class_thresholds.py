@@ -194,9 +194,10 @@ def no_class_thresholds(classes: tuple[str, ...], why: str) -> ClassThresholds:
 
 
 def choose(run: Run, data: Dataset, split: PreparedSplit, scores: ScoreMatrix) -> ClassThresholds:
-    """Calibrate on validation, and read the thresholds off the calibrated scores. Reviewers' answers about
-    validation images count: those given to training, and the run's own. Beyond ``MOST_SCORES`` scores a
-    random sample of images is used, and all images with answers.
+    """Calibrate on validation, and read the thresholds off the calibrated scores.
+
+    Reviewers' answers about validation images count: those given to training, and the run's own. Beyond
+    ``MOST_SCORES`` scores a random sample of images is used, and all images with answers.
     """
     own = read_answers(run.answers_file) if run.answers_file.is_file() else []
     all_labels, answers_at = answered_labels(split, [*data.answers, *own])

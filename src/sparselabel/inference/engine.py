@@ -55,8 +55,9 @@ def missing_packages(engine: str) -> list[str]:
 
 
 def choose_engine(asked: str, device: torch.device, precision: str = "32-true", images: int = WORTH) -> str:
-    """The engine for this many images: the requested one, or the fastest installed one that pays off. Engines
-    other than PyTorch need a CPU and 32 bits, or it is an error.
+    """The engine for this many images: the requested one, or the fastest installed one that pays off.
+
+    Engines other than PyTorch need a CPU and 32 bits, or it is an error.
     """
     suits = device.type == "cpu" and precision == "32-true"
     if asked == AUTO:
@@ -256,8 +257,9 @@ def _two(example: Tensor) -> Tensor:
 
 
 def _load_openvino(file: Path) -> Inference:
-    """The network for one image at a time, in parallel threads: faster than threads that share an image, and
-    scores do not depend on the batch.
+    """The network for one image at a time, in parallel threads.
+
+    This is faster than threads that share an image, and scores do not depend on the batch.
     """
     import openvino
 

@@ -112,9 +112,10 @@ def evaluate_published(
     engine: str = AUTO,
     report: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Score every image of a split by the network's own classes; the scores are softmax probabilities. If
-    ``weights`` is a file of a whole Query2Label model, as its authors released them, that model scores images
-    squashed to ``size``.
+    """Score every image of a split by the network's own classes; the scores are softmax probabilities.
+
+    If ``weights`` is a file of a whole Query2Label model, as its authors released them, that model scores
+    images squashed to ``size``.
 
     Verelst 2023 does not say by which scores it ranks the softmax network, so "real_by_logits" has ReaL's
     metrics by logits too.

@@ -34,6 +34,7 @@ from sparselabel.losses.target_rules import positive_targets
 
 def largest(values: Tensor, candidate: Tensor, count: Tensor) -> Tensor:
     """Where a candidate's value is at least the ``count``-th largest, over all processes; ties all count.
+
     Every process sends its own ``count`` largest. Runs side by side (R, B, L), which are in one process, have
     a count (R,) each.
     """

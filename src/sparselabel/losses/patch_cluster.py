@@ -44,9 +44,10 @@ FAR = 0.7  # d⁻ (ours)
 
 
 class ClusterLabels(LossPart):
-    """Pseudo labels for every class of every image without a label, computed anew in every epoch after the
-    warm-up (or, without one, after the first). A class without observed positives has no prototype and no
-    pseudo labels.
+    """Pseudo labels for every class of every image without a label, computed anew in every epoch.
+
+    They start after the warm-up (or, without one, after the first epoch). A class without observed positives
+    has no prototype and no pseudo labels.
     """
 
     rows: RowStore
@@ -248,8 +249,7 @@ def cluster(
     pseudo_weight: float = 1.0,
     box_rule: BoxRule = "half",
 ) -> ComposedLoss:
-    """PatchCluster: pseudo labels for images without labels, from features of labeled cells (PatchML eq.
-    4–5).
+    """PatchCluster: pseudo labels from features of labeled cells (PatchML eq. 4–5).
 
     Before every epoch (ours) after the warm-up, the prototype of each class is the mean feature of its
     labeled cells in all training images, uncropped. An image without any label is positive for a class if one

@@ -46,8 +46,9 @@ class ConfidentPositive(TargetRule):
 
 
 class ConfidentNow(TargetRule):
-    """Unknown is negative, but positive if the model's score in this step is above a threshold. From epoch
-    ``first`` (counted from 0) on; earlier scores mean little (Zhang et al. 2021, SPLC).
+    """Unknown is negative, but positive if the model's score in this step is above a threshold.
+
+    From epoch ``first`` (counted from 0) on; earlier scores mean little (Zhang et al. 2021, SPLC).
     """
 
     side_by_side = True

@@ -365,9 +365,10 @@ def _exchanged(method: ComposedLoss, other: ComposedLoss, plain_negatives: bool)
 
 
 def _own_settings(name: str, settings: Settings) -> list[tuple[Method, dict[str, Any]]]:
-    """Every part of a method with its checked settings, from the preset if none is given. If several parts
-    have a setting, the last one gets it, unless they share it: ``margin`` of splc+hill is hill's, which
-    replaces splc's entry loss.
+    """Every part of a method with its checked settings, from the preset if none is given.
+
+    If several parts have a setting, the last one gets it, unless they share it: ``margin`` of splc+hill is
+    hill's, which replaces splc's entry loss.
     """
     given = typed_settings(name, settings)
     given = _preset(name, given.pop("preset", None)) | given

@@ -60,9 +60,10 @@ class Fit(NamedTuple):
 
 
 class ScorePrior(LossPart):
-    """Evidence about labels from another model's scores (N, L): ``prior(rows)`` are log odds to add to the
-    model's. Each image's scores are standardized over the classes, then each class's over the images; or only
-    the latter, if that explains the observed labels better.
+    """Evidence about labels from another model's scores (N, L): ``prior(rows)`` are log odds to add.
+
+    Each image's scores are standardized over the classes, then each class's over the images; or only the
+    latter, if that explains the observed labels better.
     """
 
     side_by_side = True

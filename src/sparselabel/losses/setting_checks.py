@@ -39,8 +39,9 @@ def within_label_bounds(
     negatives: npt.NDArray[np.int64],
     images: int,
 ) -> npt.NDArray[np.float64]:
-    """Counts clipped to between the observed positives and all images without the observed negatives; 0 for a
-    class that is never observed.
+    """Counts clipped to the bounds of the observed labels; 0 for a class that is never observed.
+
+    The bounds are the observed positives, and all images without the observed negatives.
     """
     bounded: npt.NDArray[np.float64] = np.where(
         positives > 0, np.clip(expected, positives, images - negatives), 0.0

@@ -174,9 +174,10 @@ class SparseLoss(nn.Module):
         return loss
 
     def scan(self, predict: Callable[[Tensor], Tensor | Output]) -> None:
-        """Let a method scan the training set before an epoch (em+apl, +cluster). ``predict(index)`` returns
-        the model's logits for these images (B,), uncropped and in evaluation mode; or an ``Output`` with maps
-        and features of cells, if the method needs them.
+        """Let a method scan the training set before an epoch (em+apl, +cluster).
+
+        ``predict(index)`` returns the model's logits for these images (B,), uncropped and in evaluation mode;
+        or an ``Output`` with maps and features of cells, if the method needs them.
         """
         self._remember()
 

@@ -16,8 +16,9 @@ from sparselabel.losses.step import Layout, Step
 
 
 def no_negatives(method: str, hidden: bool = False) -> ConfigError:
-    """The error for labels without observed negatives, for a method that leaves unknown ones out. ``hidden``:
-    labels were hidden by the preparation, so that others can be observed.
+    """The error for labels without observed negatives, for a method that leaves unknown ones out.
+
+    ``hidden``: labels were hidden by the preparation, so that others can be observed.
     """
     observe = command("prepare", "...", sparsify="per-image", positives=1, negatives=1)
     return ConfigError(

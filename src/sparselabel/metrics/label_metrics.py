@@ -23,11 +23,10 @@ def map_name_of(labels: LabelTable) -> str:
 
 
 def label_metrics(scores: ScoreMatrix, labels: LabelTable, threshold: float = 0.5) -> dict[str, Any]:
-    """Every measure of scores (N, L) against labels, by name.
+    """All metrics of scores (N, L) against labels, by name.
 
-    Where labels are incomplete, unknown ones count as absent ("observed-label" numbers), and what needs the
-    number of labels of an image is left out (None). "known" then has the mean average precision by known
-    labels alone.
+    In incomplete labels unknown ones count as absent ("observed-label" metrics), and metrics by the number of
+    labels are None. "known" then has the mean average precision by known labels alone.
     """
     scores, values = scores_and_labels(scores, labels.matrix)
     complete = labels.complete
@@ -64,9 +63,9 @@ def label_metrics(scores: ScoreMatrix, labels: LabelTable, threshold: float = 0.
 
 
 def _of_known(scores: ScoreMatrix, labels: LabelTable) -> dict[str, Any]:
-    """Average precision where each class is ranked among the images of which it is known, and no others.
+    """Average precision of each class among the images where it is known.
 
-    Classes count that have a known positive and a known negative: others are ranked right in any order.
+    Only classes with a known positive and a known negative count.
     """
     decided = (labels.counts(POSITIVE) > 0) & (labels.counts(NEGATIVE) > 0)
     ap = precisions_by_rule(scores, labels.matrix, ("sklearn",), drop_unknown=True)["sklearn"]

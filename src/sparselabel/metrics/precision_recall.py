@@ -1,7 +1,7 @@
 """Precision and recall at a threshold, and among the k highest scores.
 
-The field reports six averages: CP, CR, CF1 "per class" and OP, OR, OF1 "overall", once for all
-classes and once for the top 3 of an image. What is 0/0 counts as 0 here, without an epsilon.
+The field reports six averages: CP, CR, CF1 "per class" and OP, OR, OF1 "overall", once for all classes and
+once for the top 3 of an image. 0/0 counts as 0, without an epsilon.
 """
 
 from dataclasses import dataclass

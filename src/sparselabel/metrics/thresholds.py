@@ -1,8 +1,8 @@
 """Choose thresholds for calibrated scores: for the highest F1, or for a given precision.
 
-Both are read off the calibrated scores of validation images, not off their labels: if scores are
-probabilities, the images at or above t contain sum(score) positives. On Pascal VOC that gave a higher macro
-F1 than the threshold with the highest F1 on validation, in all six runs tried (docs/predict.md).
+Both follow from the calibrated scores of validation images, not from their labels: if scores are
+probabilities, the images at or above t contain sum(score) positives. On Pascal VOC this gave a higher macro
+F1 than the threshold with the highest F1 on validation, in all six runs (docs/predict.md).
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from sparselabel.errors import ConfigError, param
 from sparselabel.metrics.calibration import Floats
 
 PRECISIONS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.97, 0.98, 0.99)
-"""Precisions whose thresholds are kept; those of others lie between."""
+"""Precisions with stored thresholds; others are interpolated."""
 
 
 def f1_thresholds(scores: Floats) -> Floats:
@@ -46,14 +46,14 @@ def _precision_thresholds(falling: Floats, means: Floats, precision: float) -> F
 
 
 def _below(falling: Floats, last: npt.NDArray[np.intp]) -> Floats:
-    """Between the last score that counts and the next one: an image's own score is no place to cut."""
+    """The midpoint between the last selected score and the next one."""
     columns = np.arange(falling.shape[1])
     here, next_ = falling[last, columns], falling[np.minimum(last + 1, len(falling) - 1), columns]
     return np.asarray((here + next_) / 2)
 
 
 def interpolate_thresholds(thresholds: Floats, precision: float) -> Floats:
-    """(L,) Thresholds for any precision, of those kept (L, P) for ``PRECISIONS``."""
+    """(L,) Thresholds for any precision, interpolated from those (L, P) for ``PRECISIONS``."""
     if not PRECISIONS[0] <= precision <= PRECISIONS[-1]:
         raise ConfigError(
             f"{param('precision')} must be from {PRECISIONS[0]} to {PRECISIONS[-1]}, not {precision:g}: "

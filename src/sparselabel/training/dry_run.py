@@ -401,6 +401,7 @@ def _scoring(trainer: Trainer, stage: Stage) -> float:
 
 def _write_and_load(trainer: Trainer, stage: Stage) -> int:
     """Write the weights and load them, as a run does with its best epoch; returns bytes to add to the peak.
+
     These are 0 unless the temporary folder has no room: then a copy to write, and the file read back.
     """
     weights = weights_of(stage.eval_module, stage.name == "head")

@@ -33,9 +33,10 @@ SAMPLE = 500  # images on which the time of estimating is measured
 
 
 def new_counts(loaders: PhaseLoaders, *, thresholds: bool = False) -> ClassCounts | None:
-    """The expected positives of every class, read from a file or estimated; None if nothing needs them. With
-    ``thresholds`` also those that only calibration needs, which would otherwise guess a far too low K from
-    the labels of validation.
+    """The expected positives of every class, read from a file or estimated; None if nothing needs them.
+
+    With ``thresholds`` also those that only calibration needs, which would otherwise guess a far too low K
+    from the labels of validation.
     """
     data, config, file = loaders.data, loaders.config, expected_file(loaders.config)
     if file is not None:
@@ -85,8 +86,9 @@ def _features(loaders: PhaseLoaders) -> npt.NDArray[np.float32] | None:
 
 
 def _annotations(data: Dataset) -> LabelMatrix:
-    """The labels to estimate from, without reviewers' answers: questions are no random choice of labels, and
-    K would come out far too low.
+    """The labels to estimate from, without reviewers' answers: questions are no random choice of labels.
+
+    Taken for annotations, answers would make K far too low.
     """
     before = data.annotations
     return before.matrix if before.has(POSITIVE) else data.train.observed.matrix
@@ -98,8 +100,9 @@ def _estimated(features: npt.NDArray[np.float32] | None, data: Dataset, seed: in
 
 
 def seconds_to_estimate(loaders: PhaseLoaders) -> float:
-    """The seconds that estimating takes once features exist, measured on random features of some images. Two
-    sizes separate the fixed cost from that per image.
+    """The seconds that estimating takes once features exist, measured on random features of some images.
+
+    Two sizes separate the fixed cost from that per image.
     """
     labels, classes, seed = _annotations(loaders.data), loaders.data.classes, loaders.config.seed
     if not needs_features(labels):

@@ -33,8 +33,9 @@ BINS = 20  # of the histogram of scores
 
 
 class Log:
-    """Log of a run: prints to the terminal and writes the numbers of every epoch. A run with a ``title`` is
-    one of many: it only shows its progress bar, and only on a terminal.
+    """Log of a run: prints to the terminal and writes the numbers of every epoch.
+
+    A run with a ``title`` is one of many: it only shows its progress bar, and only on a terminal.
     """
 
     def __init__(

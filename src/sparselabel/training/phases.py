@@ -88,8 +88,10 @@ class Stage:
         return -(-self.rows // self.phase.batch_size)
 
     def batches(self, epoch: int, prefetch: Callable[[Tensor], None]) -> Iterator[tuple[float, Batch]]:
-        """The batches of an epoch, each with its learning rate, which is set in the optimizer with the
-        momentum. ``prefetch`` gets the rows of the next batches, to read their row stores from disk in time.
+        """The batches of an epoch, each with its learning rate, which is set in the optimizer.
+
+        The momentum is set too. ``prefetch`` gets the rows of the next batches, to read their row stores from
+        disk in time.
         """
         rank, processes = self.fabric.global_rank, self.fabric.world_size
         rows = epoch_batches(self.rows, self.phase.batch_size, self.seed, epoch, rank, processes)

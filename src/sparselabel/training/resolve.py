@@ -129,8 +129,10 @@ def _refuse_impossible(given: float, data: Dataset) -> None:
 def method_of(
     config: TrainConfig, counts: ClassCounts | None = None, scores: npt.NDArray[np.float32] | None = None
 ) -> ComposedLoss:
-    """The configuration's method; without ``counts``, K is a placeholder. ``scores`` (N, L) are those that
-    its setting names. A prior is set later (``class_prior.take_prior``): a run may have to be trained for it.
+    """The configuration's method; without ``counts``, K is a placeholder.
+
+    ``scores`` (N, L) are those that its setting names. A prior is set later (``class_prior.take_prior``): a
+    run may have to be trained for it.
     """
     later = "prior", "scores"
     settings: dict[str, Any] = {key: value for key, value in config.settings.items() if key not in later}
@@ -147,8 +149,9 @@ def method_of(
 
 
 def with_chosen_method(config: TrainConfig, images: int = 0) -> TrainConfig:
-    """The configuration with the method that auto stands for. One with heat maps needs logits of cells and
-    random crops, so the whole network must be trained.
+    """The configuration with the method that auto stands for.
+
+    One with heat maps needs logits of cells and random crops, so the whole network must be trained.
     """
     if config.method != AUTO:
         return config

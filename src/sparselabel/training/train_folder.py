@@ -211,8 +211,9 @@ def found_in(prepared: Dataset, read: int, *, held_out: bool = False) -> str:
 def choose_backbone(
     config: TrainConfig, given: Collection[str], machine: Machine, say: Say, begun: TrainConfig | None = None
 ) -> LazyBackbone:
-    """A backbone with available weights, and its configuration; the given one, or that of a run ``begun``. It
-    is made before all images are checked.
+    """A backbone with available weights, and its configuration; the given one, or that of a run ``begun``.
+
+    It is made before all images are checked.
     """
     first = config.backbone if "backbone" in given or _has_gpu(machine) else ON_A_CPU
     if begun is not None and "backbone" not in given:
@@ -245,8 +246,9 @@ def choose_schedule(
     say: Say,
     begun: TrainConfig | None = None,
 ) -> TrainConfig:
-    """The configuration with a schedule for the machine and the number of images, where none is given. Given
-    settings stay. Any setting of fine-tuning means that the whole network is trained.
+    """The configuration with a schedule for the machine and the number of images, where none is given.
+
+    Given settings stay. Any setting of fine-tuning means that the whole network is trained.
     """
     whole = [name for name in given if name.startswith("finetune.")]
     if begun is not None:

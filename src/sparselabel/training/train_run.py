@@ -166,9 +166,10 @@ def begin_run(
     hooks: Hooks | None = None,
     beside: Trainer | None = None,
 ) -> Trainer | None:
-    """Do all that comes before the first epoch; None if the run is finished already. ``held`` gets the lock
-    of its folder, to release when the run has its result. ``beside`` is a run on the same stored features: it
-    shares them and the backbone.
+    """Do all that comes before the first epoch; None if the run is finished already.
+
+    ``held`` gets the lock of its folder, to release when the run has its result. ``beside`` is a run on the
+    same stored features: it shares them and the backbone.
     """
     machine, handling, hooks = machine or Machine(), handling or Handling(), hooks or Hooks()
     require_folder_to_write(out)
@@ -341,8 +342,10 @@ def _evaluated(trainer: Trainer, phase: str) -> nn.Module:
 def check_run(
     data: Dataset, config: TrainConfig, out: Path, machine: Machine, backbone: Backbone | None = None
 ) -> Backbone | None:
-    """Make the checks of a run without writing anything. ``backbone`` is one that another run with the same
-    backbone was checked with. Expected positives are not estimated.
+    """Make the checks of a run without writing anything.
+
+    ``backbone`` is one that another run with the same backbone was checked with. Expected positives are not
+    estimated.
     """
     run = Run(out)
     run.refuse_other_data(run_metadata(data, ()))  # first: other data have other faults as well

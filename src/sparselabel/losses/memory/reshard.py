@@ -39,9 +39,7 @@ class _Saved(NamedTuple):
 
 
 def restore_resharded(memory: Memory, states: Sequence[State], folder: Path, share: Share) -> None:
-    """Fill ``memory`` with its share of ``states``, one for each old process, or of their files in
-    ``folder``.
-    """
+    """Fill ``memory`` with its share of ``states``, one per old process, or of their files in ``folder``."""
     if isinstance(memory, RowStore):
         parts = [_saved(state, folder) for state in states]
         rows = share.row_count(sum(part.rows for part in parts))
