@@ -103,11 +103,7 @@ def plan(
         refuse_other_budget,
         validation_of,
     )
-    from sparselabel.plan.candidate_runs import (
-        candidates_of,
-        check_candidates,
-        train_candidates,
-    )
+    from sparselabel.plan.candidate_runs import candidates_of, check_candidates, train_candidates
     from sparselabel.plan.plan_page import About
     from sparselabel.run import Run
 

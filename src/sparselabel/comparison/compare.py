@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 from sparselabel.comparison.from_recipe import FromRecipe, asked_for, notes_on
 from sparselabel.comparison.grid import CHOOSE, Varied
-from sparselabel.comparison.planned_runs import (
-    Outcome,
-    PlannedRun,
-    RunsCallback,
-    note_on_preset,
-    plan_runs,
-)
+from sparselabel.comparison.planned_runs import Outcome, PlannedRun, RunsCallback, note_on_preset, plan_runs
 from sparselabel.comparison.ray_runs import Cluster
 from sparselabel.comparison.result_tables import (
     Cell,

@@ -11,13 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, Self
 
 from sparselabel.data.decode import SUFFIXES
-from sparselabel.data.remote_files import (
-    file_name,
-    look_ahead,
-    open_file,
-    read_bytes,
-    size_of_file,
-)
+from sparselabel.data.remote_files import file_name, look_ahead, open_file, read_bytes, size_of_file
 from sparselabel.errors import ConfigError, DataError, listing, nearest, param
 
 TARS = (".tar", ".tar.gz", ".tgz")

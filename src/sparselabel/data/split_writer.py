@@ -21,14 +21,7 @@ from sparselabel.data.dataset import (
     Seen,
     hides_labels,
 )
-from sparselabel.data.labels import (
-    NEGATIVE,
-    POSITIVE,
-    Indices,
-    LabelMatrix,
-    SparseLabels,
-    take_rows,
-)
+from sparselabel.data.labels import NEGATIVE, POSITIVE, Indices, LabelMatrix, SparseLabels, take_rows
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.stored_images import STORED_COLUMNS

@@ -24,12 +24,7 @@ from sparselabel.data.labels import (
     label_matrix_of,
 )
 from sparselabel.errors import DataError, param
-from sparselabel.expected_positives.class_counts import (
-    SPREAD,
-    ClassCounts,
-    annotated_positives,
-    bounded,
-)
+from sparselabel.expected_positives.class_counts import SPREAD, ClassCounts, annotated_positives, bounded
 from sparselabel.expected_positives.from_answers import from_answers, random_answers
 from sparselabel.expected_positives.from_features import (
     COUNT,

@@ -15,10 +15,7 @@ from sparselabel.data.loaders import ImageLoader, in_order
 from sparselabel.data.transforms import imagenet_test, squashed
 from sparselabel.errors import ConfigError, DataError, RunError, command, param
 from sparselabel.files import write_json
-from sparselabel.inference.class_thresholds import (
-    load_class_thresholds,
-    threshold_metrics,
-)
+from sparselabel.inference.class_thresholds import load_class_thresholds, threshold_metrics
 from sparselabel.inference.engine import TORCH, choose_engine
 from sparselabel.inference.saved_scores import keep_scores, new_scores
 from sparselabel.inference.scorer import (

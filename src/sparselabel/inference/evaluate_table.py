@@ -14,10 +14,7 @@ from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit, warn
 from sparselabel.data.readers.table import read
 from sparselabel.data.readers.table_files import plain_name
 from sparselabel.errors import DataError, listing
-from sparselabel.inference.class_thresholds import (
-    load_class_thresholds,
-    threshold_metrics,
-)
+from sparselabel.inference.class_thresholds import load_class_thresholds, threshold_metrics
 from sparselabel.inference.scorer import evaluation_loader, load_scorer
 from sparselabel.metrics.label_metrics import label_metrics
 from sparselabel.metrics.thresholds import check_threshold

@@ -19,12 +19,7 @@ from sparselabel.files import atomic_write
 from sparselabel.losses.registry import settings_of
 from sparselabel.models.backbone import NONE, own_backbone
 from sparselabel.run import Run
-from sparselabel.training.callbacks import (
-    Callback,
-    OptimizerFactory,
-    SchedulerFactory,
-    checked_hooks,
-)
+from sparselabel.training.callbacks import Callback, OptimizerFactory, SchedulerFactory, checked_hooks
 from sparselabel.training.resolve import with_chosen_method
 from sparselabel.training.train_run import train_somewhere
 

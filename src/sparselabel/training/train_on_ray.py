@@ -29,13 +29,7 @@ from sparselabel.config import Handling, Machine, TrainConfig
 from sparselabel.data.answers import Answer, with_answers
 from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.redraw_labels import redraw_labels
-from sparselabel.errors import (
-    ConfigError,
-    ResourceError,
-    RunError,
-    SparselabelError,
-    param,
-)
+from sparselabel.errors import ConfigError, ResourceError, RunError, SparselabelError, param
 from sparselabel.files import require_folder_to_write
 from sparselabel.locks import locked
 from sparselabel.models.backbone import Backbone
