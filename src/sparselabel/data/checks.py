@@ -93,8 +93,8 @@ def _stray_spatial_labels(prepared: Dataset) -> Iterator[Problem]:
         items = tuple(sorted({str(split.paths[row]) for row in rows[~known & inside].tolist()}))
         yield Problem(
             "stray-marks",
-            f"{(~known).sum():,} points or boxes of {name} are of classes that their images are not said "
-            f"to show: {listing(items, NAMED)}",
+            f"{(~known).sum():,} points or boxes of {name} are of classes that are not labeled present on "
+            f"their images: {listing(items, NAMED)}",
             "set the label or remove the point or box, and prepare the data again",
             items,
         )

@@ -5,10 +5,8 @@
     a.jpg,cat,1                                     a.jpg,1,0,
     a.jpg,dog,0                                     b.jpg,,1,1
 
-A value is 1 (there), 0 (not there) or empty (nobody looked; "nan" and "?" mean the same).
-
-People write tables in many ways. What they can only mean in one way is read so, and said; anything else is an
-error that names the place.
+A value is 1 (present), 0 (absent) or empty (unknown; "nan" and "?" mean the same). Tables come in many forms.
+Unambiguous ones are read, with a warning; anything else is an error that names the place.
 """
 
 import csv
@@ -373,14 +371,15 @@ def read(
     Notes
     -----
     Rows come in order of first appearance; classes in the columns' order (wide) or sorted (long). In a long
-    table x and y are a point, with w and h the center of a box, in shares (0..1) of width and height. An
-    empty label is an image of which nothing is known. Without a column of values every row says 1, without
-    one of splits all rows are train. Labels are separated by ; or | where they occur, or by a comma where the
-    parts occur in other cells too. If ``unlabeled`` is None, nobody is told of images that are not named.
+    table x and y are a point, with w and h the center of a box, in shares (0..1) of width and height. A row
+    with an empty label is an image without known labels. Without a column of values every row means 1;
+    without one of splits all rows are train. Labels are separated by ; or | where they occur, or by a comma
+    where the parts occur in other cells too. If ``unlabeled`` is None, images that are not named are left out
+    without a warning.
 
     A table whose first row begins with an image has no header: its columns are image and label. Classes that
-    differ only in case or spaces are one. An image that is not there under its name is the one file that its
-    name can mean (``match_names``). Each of these is a warning.
+    differ only in case or spaces are one. An image without a file of its name is the one file that the name
+    can mean (``match_names``). Each of these is a warning.
     """
     wanted = IMAGE_COLUMNS if image is None else (image,)
     with open_cells(source, *wanted, encoding=encoding, unnamed=PREDICTED[:1] + LABEL_COLUMNS[:1]) as opened:
