@@ -311,9 +311,9 @@ def _recipe(folder: Path) -> None:
 
 
 def _read_recipe(folder: Path) -> object:
-    from sparselabel.cli.arguments import FromFile, told_by
+    from sparselabel.cli.arguments import FromFile, recipe_in
 
-    return told_by(FromFile(folder / "recipe.toml"))
+    return recipe_in(FromFile(folder / "recipe.toml"))
 
 
 def _prior(folder: Path) -> None:
@@ -434,7 +434,7 @@ def _run(folder: Path) -> None:
         measured[name]["decided"] = threshold_metrics(some, labels, thresholds)
     write_json(run.result_file, {
         "method": "an", "oracle": False, "best_epoch": 1, "epochs": 1, "validation": measured["val"],
-        "test": measured["test"], "recovery": None,
+        "test": measured["test"], "recovery": None, "model_checksum": 0,
     })  # fmt: skip
     write_json(run.cost_file, {"seconds": 1.5, "peak_memory": 100})
     write_json(
@@ -745,7 +745,7 @@ def _job(folder: Path) -> None:
 
 
 def _read_job(folder: Path) -> object:
-    from sparselabel.inference.cluster import Done, JobFile, Task
+    from sparselabel.inference.predict_on_ray import Done, JobFile, Task
     from sparselabel.inference.prediction_shards import PredictionShards
     from tests.inference.stub import predictor
 

@@ -49,7 +49,7 @@ def _converted(tensors: dict[str, Tensor], network: nn.Module) -> dict[str, Tens
     full = {key: value.float() if value.is_floating_point() else value for key, value in tensors.items()}
     try:
         converted: dict[str, Tensor] = checkpoint_filter_fn(full, network)
-    except (AttributeError, KeyError, RuntimeError):  # another family: its tensors are named as unknown
+    except (AttributeError, KeyError, RuntimeError):  # another family: its tensors are reported as unknown
         return tensors
     return converted
 
@@ -73,7 +73,7 @@ PREFIXES = ("module.", "backbone.", "network.", "model.", "encoder.")
 def load_weights(network: nn.Module, path: Path, *, partial: bool = False) -> None:
     """Load a file's weights into a network without classifier; entries of a classifier are ignored.
 
-    A file that does not fit the whole network is refused, unless ``partial``; the error names what it lacks.
+    A file that does not fit the whole network is an error that names what is missing, unless ``partial``.
     """
     wanted, tensors = network.state_dict(), read_tensors(path)
     if is_released(tensors):

@@ -15,10 +15,10 @@ from PIL import Image
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.readers import reader, table
-from sparselabel.data.readers.csv_parquet import plain_name
 from sparselabel.data.readers.image_files import match_names
 from sparselabel.data.readers.raw_dataset import RawSplit
 from sparselabel.data.readers.table import LABEL_COLUMNS
+from sparselabel.data.readers.table_files import plain_name
 from sparselabel.errors import ConfigError, DataError, DataWarning
 
 images = pytest.mark.usefixtures("_images")
