@@ -99,6 +99,10 @@ class LinearHead(Head):
         norm = torch.where(self.unit_norm, norm, 1.0)
         return features / norm.view(-1, *(1,) * (features.ndim - 1))
 
+    def of_standardized(self, features: Tensor, maps: bool = False) -> Output:
+        """Logits of pooled features (B, D) that ``standardized`` has seen; there are no maps of them."""
+        return Output(self.linear(features), None, features)
+
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
         """Logits of cell features (B, D, h, w), or of pooled features (B, D), which have no maps."""
         if self.boost is not None and features.ndim == 2:
