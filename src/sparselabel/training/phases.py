@@ -12,7 +12,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from sparselabel.config import FinetunePhase, Phase, TrainConfig
 from sparselabel.data.loaders import Batch, FeatureLoader, Loader, epoch_batches
 from sparselabel.errors import ConfigError, ResourceError, RunError, param
-from sparselabel.losses.base import Needs, in_chunks
+from sparselabel.losses.base import Needs
+from sparselabel.losses.step import in_chunks
 from sparselabel.models.classifier import HEAD, LinearHead, Output
 from sparselabel.resources import available_memory
 from sparselabel.slow_imports import import_timm
@@ -33,7 +34,7 @@ class Stage:
     """A phase being trained: ``module`` is the head (on stored features) or the whole classifier (on views).
 
     ``fabric_module`` is the module as Fabric wraps it (in DDP with several processes), or the module itself
-    where that adds nothing. ``average`` is the EMA of the weights, if the phase has one.
+    if no wrapper is needed. ``average`` is the EMA of the weights, if the phase has one.
     """
 
     name: str
@@ -61,7 +62,7 @@ class Stage:
             self.fabric_module, self.optimizer = self.module, optimizer
         self._parameters = [weight for group in optimizer.param_groups for weight in group["params"]]
         self._backward_by_fabric = self.fabric_module is not self.module
-        if self.compile:  # it shares the module's parameters; what is kept and evaluated is not compiled
+        if self.compile:  # it shares the module's parameters; the saved and evaluated module is not compiled
             self.fabric_module = torch.compile(self.fabric_module)
         self._of_standardized: Callable[..., Output] | None = None
         self.average: nn.Module | None = None
@@ -110,9 +111,10 @@ class Stage:
         return -(-self.rows // self.phase.batch_size)
 
     def batches(self, epoch: int, prefetch: Callable[[Tensor], None]) -> Iterator[tuple[float, Batch]]:
-        """The batches of an epoch, each with its learning rate; the optimizer is set to it and its momentum.
+        """The batches of an epoch, each with its learning rate, which is set in the optimizer.
 
-        ``prefetch`` is told the rows of batches to come, so that what is on the disk can be fetched in time.
+        The momentum is set too. ``prefetch`` gets the rows of the next batches, to read their row stores from
+        disk in time.
         """
         rank, processes = self.fabric.global_rank, self.fabric.world_size
         rows = epoch_batches(self.rows, self.phase.batch_size, self.seed, epoch, rank, processes)
@@ -144,7 +146,7 @@ class Stage:
         if self.phase.grad_clip:
             self.fabric.clip_gradients(self.fabric_module, self.optimizer, max_norm=self.phase.grad_clip)
         self.optimizer.step()
-        for parameter in self._parameters:  # as optimizer.zero_grad(), which takes four times as long
+        for parameter in self._parameters:  # optimizer.zero_grad() takes four times as long
             parameter.grad = None
         if self.scheduler is not None:
             self.scheduler.step()
