@@ -107,7 +107,7 @@ class Result(TypedDict):
     validation: Measured | None
     test: Measured | None
     recovery: dict[str, float | None] | None
-    model_checksum: int
+    model_checksum: NotRequired[int]  # not of a model from the hub
 
 
 class Mean(TypedDict):
