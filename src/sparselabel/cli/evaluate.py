@@ -81,7 +81,7 @@ def show_decided(decided: dict[str, Any]) -> None:
 
 def _show_class_thresholds(rows: list[dict[str, Any]], *, sparse: bool) -> None:
     """Precision and recall of every class at its threshold, expected ones where labels are sparse."""
-    measured = () if sparse else ("95 % of",)
+    measured = () if sparse else ("95 % interval",)
     kind = "expected " if sparse else ""
     table = names_first(
         "class", "from score", f"{kind}precision", *measured, f"{kind}recall", f"{kind}F1", "trust"

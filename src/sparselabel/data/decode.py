@@ -123,9 +123,10 @@ def _opened(source: str | Path | io.BytesIO, path: str | Path) -> Image.Image:
         return _preview(source.getvalue() if isinstance(source, io.BytesIO) else Path(source).read_bytes())
     try:
         image = _opened_by_pillow(source, FORMATS)
-    except UnidentifiedImageError:
+    except UnidentifiedImageError as error:
         if not _is_heif(source):
-            raise
+            # Pillow's words of an image that is in no file have an address in memory in them.
+            raise UnidentifiedImageError("it is in none of the formats that are read") from error
         try:
             import pillow_heif
         except ImportError as error:

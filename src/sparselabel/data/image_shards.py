@@ -122,19 +122,23 @@ class _Header(tarfile.TarInfo):
 
 
 def read_members(file: str) -> Iterator[tuple[str, int, bytes]]:
-    """The images of a tar in order: name, offset and content."""
+    """The images of a tar in order: name, offset and content. Links, and files with holes, have none.
+
+    Those are given too: they would be missing without a word.
+    """
     packed = not file_name(file).lower().endswith(".tar")
     with open_file(file, in_order=True) as stream, ExitStack() as opened:
         # gzip's own reader checks the sum at the end and that there is one, which tarfile's does not.
-        plain = opened.enter_context(gzip.GzipFile(fileobj=stream)) if packed else stream
+        unpacked = opened.enter_context(gzip.GzipFile(fileobj=stream)) if packed else stream
         try:
-            with tarfile.open(fileobj=plain, mode="r|", bufsize=1 << 20, tarinfo=_Header) as members:
+            with tarfile.open(fileobj=unpacked, mode="r|", bufsize=1 << 20, tarinfo=_Header) as members:
                 while (member := members.next()) is not None:
-                    if member.isreg() and not member.issparse() and is_member(member.name):
+                    if (member.isreg() or member.islnk() or member.issym()) and is_member(member.name):
                         if not 0 <= member.size <= LARGEST:
                             problem = f"{file}: {member.name} has {member.size:,} bytes"
                             raise DataError(problem, "no image is that large: leave it out", what=file)
-                        content = members.extractfile(member)
+                        plain = member.isreg() and not member.issparse()
+                        content = members.extractfile(member) if plain else None
                         yield member.name, member.offset_data, content.read() if content else b""
                     members.members.clear()  # type: ignore[attr-defined]  # else it keeps all of them
                 _refuse_more(members.fileobj)
@@ -199,8 +203,9 @@ def _kind(kind: Any) -> str:
         return BYTES
     if types.is_string(kind) or types.is_large_string(kind):
         return TEXT
-    if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
-        return STRUCT
+    if types.is_struct(kind) and (place := kind.get_field_index("bytes")) >= 0:
+        content = kind.field(place).type
+        return STRUCT if types.is_null(content) or _kind(content) == BYTES else ""
     return NUMBER if types.is_integer(kind) else ""
 
 
@@ -259,8 +264,9 @@ def row_group(file: str, column: str, group: int) -> list[bytes]:
 
 def _image_in_row(file: str, row: int, value: Any, name: Any, group: str) -> ShardImage | tuple[str, str]:
     if isinstance(value, dict):
-        name = value.get("path") if name is None else name
-        value = value.get("bytes") or value.get("path")
+        path = value.get("path")
+        name = path if name is None else name
+        value = value.get("bytes") or (path if isinstance(path, str) else None)
     if isinstance(value, str) and value:
         return value, group
     shown = f"{file}/{row if name is None else name}"

@@ -130,10 +130,13 @@ def open_file(file: str, *, in_order: bool = False) -> Iterator[IO[bytes]]:
     """A file to be read, sequentially (``in_order``) or with random access."""
     with reaching(file):
         if not is_address(file):
+            refuse_special(file)
             with open(file, "rb") as stream:  # noqa: PTH123 - as above
                 yield stream
             return
         system, path = file_system(file)
+        if file.startswith("file:"):
+            refuse_special(path)
         # HTTP sends it in one piece; object stores are asked for large blocks.
         block = 0 if path.startswith("http") else READ_AHEAD
         how = {"block_size": block, "cache_type": "readahead"} if in_order else {}

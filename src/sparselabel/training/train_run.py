@@ -284,8 +284,8 @@ def _say_counts(counts: ClassCounts, for_thresholds: bool, log: Log) -> None:
     """Log how many labels images are expected to have."""
     if for_thresholds:
         low, high = counts.interval
-        estimate = f"about {counts.per_image:.1f} ({low:.1f} – {high:.1f}), {counts.how}"
-        log.say(f"labels per image, for the thresholds: {estimate}")
+        # Thresholds see the scores too, so that their estimate is another one.
+        log.say(f"labels per image, before training: about {counts.per_image:.1f} ({low:.1f} – {high:.1f})")
     else:
         log.say(f"expected positives: {counts.summary}")
 

@@ -299,6 +299,15 @@ def test_no_header(tmp_path: Path, text: str) -> None:
 
 
 @images
+def test_a_header_of_20_000_classes(tmp_path: Path) -> None:
+    """As one cell, which it is with another separator, it is too long for Python's reader."""
+    classes = tuple(f"class {number}" for number in range(20_000))
+    train = train_of(tmp_path, f"image,{','.join(classes)}\na.jpg,1{',' * 19_999}\n")
+    assert train.labels.classes == classes
+    assert train.labels.values.tolist() == [[POSITIVE] + [UNKNOWN] * 19_999]
+
+
+@images
 def test_files_that_names_can_only_mean(tmp_path: Path) -> None:
     (tmp_path / "labels").mkdir()
     names = ["A.JPG", "C:\\old\\photos\\b.jpg", "c d", "elsewhere/IMG/a.png"]

@@ -277,7 +277,7 @@ function showSummary(summary) {
     : summary.found
       ? `you have found ${count(summary.found, "missing label")} of ${classes(summary.classes)}; training knew ${count(summary.known, "positive")} before.`
       : `training knows ${count(summary.known, "positive label")}; each yes adds one, each no spares the model a wrong guess.`;
-  const coming = summary.ahead
+  const coming = summary.ahead && !inGrid()  // a page of one class has another order, and its own counts
     ? ` Of the next ${summary.ahead} questions about ${Math.round(summary.expected)} are expected to be yes, by the scores and by your answers so far.`
     : "";
   $("gain").textContent = `What it brings: ${found}${coming}`;
