@@ -15,7 +15,7 @@ the data set, the model, the optimizer or the configuration.
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sparselabel.data.labels import NEGATIVE, Indices, LabelMatrix, SparseLabels, count_per_class, take_rows
+from sparselabel.data.labels import (
+    NEGATIVE,
+    Indices,
+    LabelMatrix,
+    SparseLabels,
+    count_per_class,
+    count_per_image,
+    take_rows,
+)
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.distributed import all_reduce_sum
@@ -76,12 +84,11 @@ def observed_rows(labels: LabelMatrix, rows: Indices | None = None) -> Observed:
 
 def count_labels(observed: Observed, label: int) -> Tensor:
     """(L,) int64 How many labels of every class are ``label``."""
-    if isinstance(observed, LabelRows):
-        return torch.from_numpy(count_per_class(observed.labels, label))
-    counts = torch.zeros(observed.shape[1], dtype=torch.int64)
-    for some in in_chunks(observed):
-        counts += (some == label).sum(dim=0)
-    return counts
+    return torch.from_numpy(count_per_class(_matrix_of(observed), label))
+
+
+def _matrix_of(observed: Observed) -> LabelMatrix:
+    return observed.labels if isinstance(observed, LabelRows) else observed.cpu().numpy()
 
 
 def in_chunks(values: Tensor) -> tuple[Tensor, ...]:
@@ -139,15 +146,13 @@ class Layout:
         """Whether any label of this process is an observed negative."""
         return bool(self.counts(NEGATIVE).any())
 
-    def chunks(self) -> Iterator[Tensor]:
-        """The labels (c, L) in chunks of a bounded size, at least one."""
-        size = rows_at_once(self.observed.shape[1])
-        for start in range(0, max(len(self.observed), 1), size):
-            yield self.observed[start : start + size]
-
     def counts(self, label: int) -> Tensor:
         """(L,) int64 How many labels of every class are ``label``, in this process."""
         return count_labels(self.observed, label)
+
+    def per_image(self, label: int) -> Tensor:
+        """(n,) int64 How many labels of every image of this process are ``label``."""
+        return torch.from_numpy(count_per_image(_matrix_of(self.observed), label))
 
     def local_index(self, rows: Tensor) -> Tensor:
         """(B,) The positions of ``rows`` (B,) in ``self.rows``; any position for padding."""
