@@ -205,17 +205,6 @@ def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
         load(tmp_path / "a.jpg")
 
 
-def test_a_broken_image_is_told_alike_in_files_and_shards(tmp_path: Path) -> None:
-    file = tmp_path / "a.jpg"
-    file.write_bytes(b"no image")
-    said = []
-    for content in (None, b"no image"):
-        with pytest.raises(DataError) as broken:
-            load(file, content=content)
-        said.append(broken.value.problem)
-    assert said == [f"{file} cannot be read as an image (cannot identify image file)"] * 2
-
-
 def test_no_program_is_started_for_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "photo.jpg"
     Image.fromarray(smooth(16, 20)).save(file, "EPS")

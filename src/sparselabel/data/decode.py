@@ -85,8 +85,6 @@ def load(
         ) from error
     except Exception as error:  # decoders raise any exception on a broken file
         reason = (error.problem if isinstance(error, DataError) else str(error)) or type(error).__name__
-        if isinstance(error, UnidentifiedImageError):  # it names an object where there is no file
-            reason = "cannot identify image file"
         remedies = error.remedies if isinstance(error, DataError) else ()
         problem = f"{path} cannot be read as an image ({reason})"
         raise DataError(problem, *(remedies or ("mend it or leave it out",)), what=path) from error
