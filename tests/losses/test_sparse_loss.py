@@ -250,6 +250,7 @@ def test_the_terms_of_the_last_step() -> None:
     assert float(sum(criterion.last.values())) == pytest.approx(float(losses[-1]))
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 def test_labels_of_every_kind() -> None:
     wanted = OBSERVED.numpy()
     floats = np.where(wanted == -1, np.nan, wanted)
@@ -261,7 +262,8 @@ def test_labels_of_every_kind() -> None:
     in_torch = torch.sparse_coo_tensor(
         place, torch.from_numpy(wanted[known]), wanted.shape, check_invariants=True
     )
-    for given in (OBSERVED, wanted, wanted.tolist(), floats, *frames, stored, stored.tocsr(), in_torch):
+    tensors = (OBSERVED, OBSERVED.bfloat16(), in_torch, in_torch.to_sparse_csr())
+    for given in (*tensors, wanted, wanted.tolist(), floats, *frames, stored, stored.tocsr()):
         np.testing.assert_array_equal(labels_of(given), wanted)
 
 
@@ -273,9 +275,11 @@ def test_labels_of_every_kind() -> None:
         (np.array([[0.0, 0.7]]), "row 0, column 1 has"),
         (
             np.array([[1, 0, "a.jpg"]], dtype=object),
-            r"row 0, column 2 has a\.jpg: leave columns of names out",
+            r"row 0, column 2 has 'a\.jpg': leave columns of names out",
         ),
         (torch.tensor([[1, 3], [0, 0]]).to_sparse(), "row 0, column 1 has 3"),
+        ([[0, 2], [1]], "not lists of different lengths"),
+        ("labels.csv", "not one object"),
     ],
 )
 def test_labels_that_cannot_be(given: object, what: str) -> None:

@@ -121,7 +121,7 @@ class ClusterLabels(LossPart):
             if sums is None:
                 sums = torch.zeros(classes, features.shape[1], dtype=torch.float64)
             which, observed = self._observed_features(step, features)
-            sums.index_add_(0, which.cpu(), observed.double().cpu())
+            sums.index_add_(0, which.cpu(), observed.cpu().double())
             counts.index_add_(0, which.cpu(), torch.ones(len(which), dtype=torch.float64))
         # A process without a labeled image does not know the width.
         widths = all_gather(torch.tensor([0 if sums is None else sums.shape[1]]))
