@@ -41,10 +41,10 @@ def steps(criterion: SparseLoss, on_device: bool) -> list[float]:
     return told
 
 
-@pytest.mark.parametrize(
-    ("name", "moved"),
-    [*((name, False) for name in (*METHODS, *COMBINATIONS)), ("en+scl", True), ("pu", True)],
-)
+CASES = [*((name, False) for name in (*METHODS, *COMBINATIONS)), ("en+scl", True), ("pu", True)]
+
+
+@pytest.mark.parametrize(("name", "moved"), CASES)
 def test_a_loss_works_on_another_device(name: str, moved: bool) -> None:
     wanted = steps(criterion_of(name), False)
     criterion = criterion_of(name)

@@ -190,8 +190,8 @@ def nearest_cosine(prototypes: Tensor, features: Tensor) -> Tensor:
 
     One product of matrices, divided by lengths afterwards, so that no copy of the features is made.
     """
-    unit = prototypes / prototypes.norm(dim=1, keepdim=True)
-    lengths = features.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    unit = prototypes / torch.linalg.vector_norm(prototypes, dim=1, keepdim=True)
+    lengths = torch.linalg.vector_norm(features, dim=1, keepdim=True).clamp(min=1e-12)
     cosines: Tensor = torch.matmul(unit, features) / lengths
     return cosines.amax(dim=2)
 
