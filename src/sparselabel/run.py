@@ -442,7 +442,7 @@ class Run:
         return load_classifier(self)
 
     def metrics(self, split: str = "test", *, workers: int | None = None) -> dict[str, Any]:
-        """All measures on a split, "mAP" first; images are scored once, and the scores kept in the run."""
+        """All measures on a split, as shares of 1, "mAP" first; images are scored once, and scores kept."""
         from sparselabel.inference.evaluate import evaluate_run
 
         file = self.evaluation_file(split)

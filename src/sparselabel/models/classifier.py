@@ -19,12 +19,17 @@ from sparselabel.models.backbone import Backbone, refuse_other_shape, refuse_uni
 class Output(NamedTuple):
     """Logits (never scores) of one view of every image in a batch.
 
-    ``logits``     (B, L)
-    ``maps``       (B, L, h, w) cell logits, on request; their mean over the cells is ``logits``, except for
-                   a head that reads the class token
-    ``features``   (B, D, h, w) cell features, or (B, D) pooled ones
-    ``attention``  (B, L, h, w) of a head that has no maps: where it looks for each class, with sum 1 over
-                   the cells
+    Parameters
+    ----------
+    logits
+        (B, L)
+    maps
+        (B, L, h, w) cell logits, on request; their mean over the cells is ``logits``, except for a head that
+        reads the class token.
+    features
+        (B, D, h, w) cell features, or (B, D) pooled ones.
+    attention
+        (B, L, h, w) of a head that has no maps: where it looks for each class, with sum 1 over the cells.
     """
 
     logits: Tensor
