@@ -503,3 +503,9 @@ def test_a_setting_that_an_epoch_refuses_is_named_as_given() -> None:
 def test_it_says_what_it_is() -> None:
     images, classes = OBSERVED.shape
     assert f"'en', {images} images, {classes} classes" in repr(criterion_of("en"))
+
+
+def test_a_head_that_is_computed_is_no_loss() -> None:
+    with pytest.warns(DataWarning, match="take SparseLabelClassifier") as warned:
+        SparseLoss("soft", OBSERVED)
+    assert warned[0].filename == __file__
