@@ -166,11 +166,13 @@ def test_a_damaged_run(run: Run) -> None:
 def test_a_run_with_a_result_is_finished(run: Run) -> None:
     result = {
         "method": "an",
+        "oracle": False,
         "best_epoch": 3,
         "epochs": 4,
         "validation": None,
         "test": None,
         "recovery": None,
+        "model_checksum": 0,
     }
     write_json(run.result_file, result)
     assert run.finished

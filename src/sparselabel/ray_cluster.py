@@ -86,14 +86,14 @@ def _knock(address: str) -> None:
 def _silent() -> Iterator[None]:
     """Silence standard error while Ray starts: its C++ code logs there whatever the log level."""
     sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
+    stderr, devnull = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(devnull)
 
 
 class Node(NamedTuple):
@@ -224,11 +224,11 @@ def look_at(
         return versions, files
 
     task = ray.remote(num_cpus=0, max_retries=0)(look)
-    asked = [
+    answers = [
         task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False)).remote()
         for node in nodes
     ]
-    for node, answer in zip(nodes, asked, strict=True):
+    for node, answer in zip(nodes, answers, strict=True):
         try:
             yield node, Seen(*ray.get(answer, timeout=PATIENCE))
         except (NodeDiedError, TaskUnschedulableError) as error:

@@ -27,8 +27,8 @@ COUNT, CLASSES, EPOCHS = 12, 4, 3
 def check_loss(name: str, **settings: Any) -> None:
     """Raise an AssertionError that says what is wrong with a registered loss, or with a combination.
 
-    Its values and gradients are finite at |logit| = 100; the order of images and padding (index -1) mean
-    nothing; a state that is saved and loaded goes on to the same bits.
+    Its values and gradients are finite at |logit| = 100; the order of images and padding (index -1) do not
+    matter; a saved and loaded state continues to the same bits.
     """
     _check(isinstance(name, str), f"check_loss takes the name of a registered loss, not {name!r}")
     if "expected_positives" in settings_of(name):

@@ -154,7 +154,7 @@ def test_what_is_kept_is_read_again(run: Run, data: Dataset) -> None:
     assert lacking.value.what == run.thresholds_file
 
 
-def test_a_run_of_an_older_version(tmp_path: Path, data: Dataset) -> None:
+def test_thresholds_that_were_removed_are_chosen_again(tmp_path: Path, data: Dataset) -> None:
     about = finished(tmp_path / "older", data, "an", None)
     with pytest.raises(RunError, match=r"older` with `split=val` chooses them"):
         load_class_thresholds(about)

@@ -21,12 +21,12 @@ class OnDevice(Tensor):
 
     @staticmethod
     def __new__(cls, held: Tensor, requires_grad: bool = False) -> "OnDevice":
-        made: OnDevice = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        made: OnDevice = torch.Tensor._make_wrapper_subclass(
             cls,
             held.size(),
             strides=held.stride(),
             dtype=held.dtype,
-            device="meta",
+            device=torch.device("meta"),
             requires_grad=requires_grad,
         )
         made.held = held
@@ -36,14 +36,16 @@ class OnDevice(Tensor):
     def device(self) -> torch.device:  # type: ignore[override]
         return torch.device(KIND, 0)
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         return run(func, args, kwargs or {})
 
 
-class Device(TorchDispatchMode):
+class Device(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within this context, ``.to(tensor.device)`` and ``torch.zeros(..., device=tensor.device)`` work."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Progress, Step
 from sparselabel.losses.entropy_max import _upside_down
 from sparselabel.losses.registry import make_method
+from sparselabel.losses.step import Progress, Step
 from tests.losses.steps import build_method, make_step
 
 OBSERVED = torch.tensor([[1, -1, 0]], dtype=torch.int8)

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import LabelRows
 from sparselabel.losses.soft_ridge import Ridge, soft, solve_head
 from sparselabel.losses.sparse_loss import SparseLoss
+from sparselabel.losses.step import LabelRows
 from sparselabel.metrics.average_precision import average_precision
 
 

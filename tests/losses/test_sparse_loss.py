@@ -19,9 +19,9 @@ from sparselabel.data.labels import labels_of
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataError, DataWarning
-from sparselabel.losses.base import Progress, Step
 from sparselabel.losses.registry import METHODS, combinations, needs_of, settings_of
 from sparselabel.losses.sparse_loss import ShardedSampler, SparseLoss
+from sparselabel.losses.step import Progress, Step
 from sparselabel.models.classifier import Output
 from tests.losses.steps import build_method
 

@@ -48,7 +48,7 @@ CASES = [*((name, False) for name in (*METHODS, *COMBINATIONS)), ("en+scl", True
 def test_a_loss_works_on_another_device(name: str, moved: bool) -> None:
     wanted = steps(criterion_of(name), False)
     criterion = criterion_of(name)
-    with Device():
+    with Device():  # type: ignore[no-untyped-call]
         for module in criterion.modules() if moved else ():  # what criterion.to(device) does
             for key, buffer in module._buffers.items():
                 module._buffers[key] = OnDevice(buffer)  # type: ignore[arg-type]

@@ -260,7 +260,7 @@ def test_the_first_process_says_what_the_run_says() -> None:
     assert told[:2] == ["epoch 1", "epoch 2"]
     assert isinstance(told[2], DataWarning)
     with pytest.warns(DataWarning, match="few images"):
-        Attempts._tell(SimpleNamespace(), told[2])  # type: ignore[arg-type]
+        Attempts._print(SimpleNamespace(), told[2])  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from sparselabel.expected_positives.from_features import images_to_score
 from sparselabel.inference import class_thresholds
 from sparselabel.inference.evaluate import evaluate_run
 from sparselabel.inference.saved_scores import saved_scores
-from sparselabel.losses.base import Layout, observed_rows
 from sparselabel.losses.registry import make_method
+from sparselabel.losses.step import Layout, observed_rows
 from sparselabel.metrics import tiled_scores
 from sparselabel.metrics.tiled_scores import TiledScores
 from sparselabel.review.question_order import questions

@@ -15,7 +15,7 @@ from sparselabel.errors import ConfigError, DataError, RunError, counted, listin
 from sparselabel.progress import progress_bar, status_console
 
 if TYPE_CHECKING:
-    from sparselabel.inference.cluster import Done
+    from sparselabel.inference.predict_on_ray import Done
     from sparselabel.inference.prediction_sidecars import PredictionFile
     from sparselabel.inference.predictor import Predictor
 
@@ -116,7 +116,7 @@ def predict(
     beside = [name for name, given in more_asked.items() if given is not None]
     if cluster is not None:
         _refuse_on_cluster(out, beside, {"workers": workers, "links": links or None})
-        from sparselabel.inference.cluster import Place, predict_on_cluster
+        from sparselabel.inference.predict_on_ray import Place, predict_on_cluster
         from sparselabel.run import Run
 
         cores = 1 if cluster_cores is None else cluster_cores

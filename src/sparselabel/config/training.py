@@ -220,8 +220,8 @@ class TrainConfig:
     Parameters
     ----------
     method
-        How unknown labels are treated (`sparselabel methods`); auto is gr on stored features (pu if K is
-        given), pu+scl with fine-tuning, else pu.
+        How unknown labels are treated (`sparselabel methods`); auto is soft on stored features of up to
+        2,500 images, gr beyond (pu if K is given), pu+scl with fine-tuning, else pu.
     settings
         Settings of the method (`sparselabel methods METHOD`). expected-positives is K: a number, a file of
         `sparselabel expect`, or auto, which estimates it; default: counted in fully labeled validation data,
@@ -396,7 +396,7 @@ class Handling:
 def configure(
     keywords: Mapping[str, Any], config: TrainConfig | None = None
 ) -> tuple[TrainConfig, Machine, Handling]:
-    """The three configurations that keywords make, training's on top of ``config``.
+    """The three configurations from keywords, training's on top of ``config``.
 
     A nested one is given whole (``head=HeadPhase(epochs=5)``), in part (``head={"epochs": 5}``) or by its
     dotted name. A keyword that no configuration has is a setting of the method.
@@ -420,7 +420,7 @@ def configure(
 
 
 def nested_remedies(name: str, value: object) -> list[str]:
-    """Remedies for a keyword that belongs into others, as ``epochs`` into ``head`` and ``finetune``."""
+    """Remedies for a keyword of nested settings, such as ``epochs`` of ``head`` and ``finetune``."""
     inner = {one.name: getattr(TrainConfig(), one.name) for one in fields(TrainConfig)}
     homes = [one for one, table in inner.items() if is_dataclass(table) and hasattr(table, name)]
     value = int(value) if isinstance(value, float) and value.is_integer() else value

@@ -25,7 +25,7 @@ from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, counted, listing, nearest
 
 Unlisted = Literal["unknown", "negative"]
-"""What it means that an image's list of labels does not name a class."""
+"""What a class is that an image's list of labels does not name."""
 VALIDATION = ("validation", "valid", "dev")
 """What others call "val"."""
 APART = ("give the labels (N, L) apart (labels=)", "let the dataset's target_transform make them")
@@ -63,8 +63,8 @@ def read_torch(
 ) -> RawDataset:
     """Items (image, label) of map-style datasets.
 
-    A label is an index or a name, a list of these, or a vector of 1, 0 and -1, one for each class. ``labels``
-    (N, L) by split are taken instead; else ``dataset.targets``, else those of the items, one after the other.
+    A label is an index or a name, a list of these, or a vector of 1, 0 and -1, one for each class. Labels are
+    ``labels`` (N, L) by split, or else ``dataset.targets``, or else those of the items.
     """
     train = splits["train"]
     counts = {name: _length(split, name) for name, split in splits.items()}
@@ -218,7 +218,7 @@ def _first(item: Any) -> Any:
 
 
 def _targets(dataset: Any) -> list[Any]:
-    """The labels of all items: those the dataset has beside its images, or of one item after the other."""
+    """The labels of all items: the dataset's ``targets``, or those of each item."""
     for name in ("targets", "labels"):
         targets = getattr(dataset, name, None)
         if targets is not None and len(targets) == len(dataset):

@@ -16,20 +16,11 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.losses.base import (
-    ComposedLoss,
-    Layout,
-    LinearWeights,
-    Needs,
-    Observed,
-    TargetLoss,
-    count_labels,
-    cross_entropy,
-    rows_at_once,
-)
+from sparselabel.losses.base import ComposedLoss, LinearWeights, Needs, TargetLoss, cross_entropy
 from sparselabel.losses.expected_negatives import positives_of_classes
 from sparselabel.losses.registry import register
 from sparselabel.losses.setting_checks import Expected, checked_counts, refuse_too_many
+from sparselabel.losses.step import Layout, Observed, count_labels, rows_at_once
 from sparselabel.losses.target_rules import AssumedNegative
 from sparselabel.models.classifier import SMALLEST_DEVIATION
 

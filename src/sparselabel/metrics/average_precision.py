@@ -40,7 +40,7 @@ Unknown = Literal["negative", "ignore"]
 Values = npt.NDArray[np.float64]
 
 FEW_TIES = 16
-"""Scores that several images have, up to which looking at each is quicker than ranking all images."""
+"""Number of tied scores up to which resolving each is quicker than ranking all images."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ def average_precision(
 
     ``scores`` and ``labels`` are (N, L), for N images and L classes; higher scores come first. Both may be
     too large for memory (``TiledScores``, ``SparseLabels``): a block of classes is looked at at a time. The
-    rules are explained at the top of this module. Labels are 1 and 0; unknown labels (-1) are refused
-    unless their reading is named: "negative" counts them as negative ("observed-label mAP"), "ignore"
-    leaves the entry out of its class. A class without positives counts 0 and is named in a warning,
-    by its name when ``classes`` are given, else by its index.
+    rules are explained at the top of this module. Labels are 1 and 0; unknown labels (-1) are an error unless
+    ``unknown`` says how to count them: "negative" counts them as negative ("observed-label mAP"), "ignore"
+    leaves the entry out of its class. A class without positives counts 0 and is named in a warning, by
+    ``classes`` or else by its index.
     """
     _refuse_other("rule", rule, get_args(Rule))
     if unknown is not None:
@@ -171,7 +171,7 @@ def scores_and_labels(
 ) -> tuple[ScoreMatrix, LabelMatrix]:
     """Both of one shape (N, L), neither of them 0; scores finite, labels 1, 0 or UNKNOWN."""
     label_array = labels if isinstance(labels, SparseLabels) else as_labels(labels)
-    if isinstance(scores, TiledScores):  # whose scores were finite when they were written
+    if isinstance(scores, TiledScores):  # checked when it was written
         if scores.shape != label_array.shape:
             raise _other_shapes(scores.shape, label_array.shape)
         return scores, label_array
@@ -182,7 +182,7 @@ def scores_and_labels(
         score_array = score_array.astype(np.float64)
     if score_array.ndim != 2 or score_array.shape != label_array.shape or not score_array.size:
         raise _other_shapes(score_array.shape, label_array.shape)
-    # Minimum and maximum carry NaN and infinity along, without an array as large as the scores.
+    # Minimum and maximum propagate NaN and infinity, without an array as large as the scores.
     if not np.isfinite([score_array.min(), score_array.max()]).all():
         row, index = np.argwhere(~np.isfinite(score_array))[0]
         raise DataError(

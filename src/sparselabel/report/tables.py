@@ -112,7 +112,7 @@ def threshold_rows(about: ReportData) -> list[ThresholdRow]:
     """Every class of the first run at its own threshold; empty for runs that have none."""
     measured = None if about.split is None else about.reference.measured(about.split)
     decided = (measured or {}).get("decided")
-    if measured is None or not decided or "expected" not in decided:
+    if measured is None or not decided:
         return []
     labels = about.data.train.observed.counts().tolist()
     kind = "" if measured["labels"] == "complete" else "expected_"
@@ -268,7 +268,7 @@ class CalibratedRun:
 
 
 def calibrated_runs(about: ReportData) -> list[CalibratedRun]:
-    """The runs that chose thresholds, in their order; runs of older versions have not."""
+    """The runs with thresholds of their own, in their order."""
     rows = []
     for name, decided in _decided(about).items():
         calibration = decided["calibration"] or {}

@@ -31,7 +31,7 @@ class Stage:
     """A phase being trained: ``module`` is the head (on stored features) or the whole classifier (on views).
 
     ``fabric_module`` is the module as Fabric wraps it (in DDP with several processes), or the module itself
-    where that adds nothing. ``average`` is the EMA of the weights, if the phase has one.
+    if no wrapper is needed. ``average`` is the EMA of the weights, if the phase has one.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Stage:
             self.fabric_module, self.optimizer = self.module, optimizer
         self._parameters = [weight for group in optimizer.param_groups for weight in group["params"]]
         self._backward_by_fabric = self.fabric_module is not self.module
-        if self.compile:  # it shares the module's parameters; what is kept and evaluated is not compiled
+        if self.compile:  # it shares the module's parameters; the saved and evaluated module is not compiled
             self.fabric_module = torch.compile(self.fabric_module)
         self.average: nn.Module | None = None
         if self.phase.ema_decay:
@@ -88,9 +88,10 @@ class Stage:
         return -(-self.rows // self.phase.batch_size)
 
     def batches(self, epoch: int, prefetch: Callable[[Tensor], None]) -> Iterator[tuple[float, Batch]]:
-        """The batches of an epoch, each with its learning rate; the optimizer is set to it and its momentum.
+        """The batches of an epoch, each with its learning rate, which is set in the optimizer.
 
-        ``prefetch`` is told the rows of batches to come, so that what is on the disk can be fetched in time.
+        The momentum is set too. ``prefetch`` gets the rows of the next batches, to read their row stores from
+        disk in time.
         """
         rank, processes = self.fabric.global_rank, self.fabric.world_size
         rows = epoch_batches(self.rows, self.phase.batch_size, self.seed, epoch, rank, processes)
@@ -123,7 +124,7 @@ class Stage:
         if self.phase.grad_clip:
             self.fabric.clip_gradients(self.fabric_module, self.optimizer, max_norm=self.phase.grad_clip)
         self.optimizer.step()
-        for parameter in self._parameters:  # as optimizer.zero_grad(), which takes four times as long
+        for parameter in self._parameters:  # optimizer.zero_grad() takes four times as long
             parameter.grad = None
         if self.scheduler is not None:
             self.scheduler.step()

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from sparselabel.errors import ResourceError
-from sparselabel.losses.base import Layout
 from sparselabel.losses.memory.row_store import (
     HEADER_BYTES,
     FileRowStore,
@@ -16,6 +15,7 @@ from sparselabel.losses.memory.row_store import (
     RowStore,
     make_row_store,
 )
+from sparselabel.losses.step import Layout
 from tests.losses.memory.test_row_store import ROWS, WIDTH, contents, initial
 
 

@@ -5,11 +5,11 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.losses import base as module
-from sparselabel.losses.base import Layout, in_chunks
+from sparselabel.losses import step as module
 from sparselabel.losses.expected_negatives import ExpectedLabels
 from sparselabel.losses.pu import AnnotationLikelihood
 from sparselabel.losses.registry import make_method
+from sparselabel.losses.step import Layout, in_chunks
 from tests.losses.steps import after_one_epoch, make_step, targets_of
 
 OBSERVED = torch.tensor([[1, -1, 0], [-1, -1, 1], [1, 1, -1], [-1, 0, -1], [1, -1, -1]], dtype=torch.int8)
