@@ -70,6 +70,16 @@ def test_force_replaces_the_run(run: Run) -> None:
     assert run.config() == other
 
 
+def test_force_moves_nothing_to_where_a_link_points(run: Run) -> None:
+    other = run.path.parent / "other"
+    other.mkdir()
+    (other / "config.toml").write_text("important")
+    (run.path / ".replaced-run").symlink_to(other)
+    run.begin(CONFIG, ABOUT, resume=False, force=True)
+    assert names(run.path) == {"config.toml", "run.json"}
+    assert (other / "config.toml").read_text() == "important"
+
+
 def test_resume_refuses_another_configuration(run: Run) -> None:
     other = replace(
         CONFIG, seed=3, head=HeadPhase(epochs=7), settings={"expected_positives": 2.5, "weight": 2.0}

@@ -115,6 +115,7 @@ def mapped_array(
 
     try:
         with named(file):
+            file.unlink(missing_ok=True)  # it may be a link, in a folder from elsewhere
             array = np.lib.format.open_memmap(file, "w+", kind, shape)
     except OSError:
         file.unlink(missing_ok=True)

@@ -107,7 +107,7 @@ class Result(TypedDict):
     validation: Measured | None
     test: Measured | None
     recovery: dict[str, float | None] | None
-    model_checksum: int
+    model_checksum: NotRequired[int]  # not of a model from the hub
 
 
 class Mean(TypedDict):
@@ -270,6 +270,8 @@ class Run:
         If killed at any moment it leaves a run that can be resumed, or a folder marked for deletion.
         """
         old = self.path / OLD
+        if old.is_symlink():  # in a folder from elsewhere: nothing is moved to where it points
+            old.unlink()
         old.mkdir(exist_ok=True)
         for file in (self.result_file, self.config_file):  # in this order: without the second it is no run
             if file.exists():

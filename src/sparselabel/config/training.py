@@ -175,7 +175,7 @@ class Views:
 
     def __post_init__(self) -> None:
         smallest, strength = self.smallest_crop, self.magnitude
-        refuse(self.size < 16, "views.size", "must be at least 16 pixels", self.size)
+        refuse(not 16 <= self.size <= 16_384, "views.size", "must be from 16 to 16,384 pixels", self.size)
         refuse(not 0 < smallest <= 1, "views.smallest_crop", "must be in (0, 1]", smallest)
         refuse(not 0 <= self.flip <= 1, "views.flip", "must be in [0, 1]", self.flip)
         refuse(self.rand_augment < 0, "views.rand_augment", "must not be negative", self.rand_augment)

@@ -72,9 +72,9 @@ class ClusterLabels(LossPart):
     def prepare(self, layout: Layout) -> None:
         """Find the images without a label, and allocate their pseudo labels."""
         self.layout = layout
-        labeled = torch.cat([has_labels(some) for some in layout.chunks()])
-        positive = [(some == POSITIVE).any(dim=1) for some in layout.chunks()]
-        self.with_positive, self.without = layout.rows[torch.cat(positive)], layout.rows[~labeled]
+        classes = layout.observed.shape[1]
+        self.with_positive = layout.rows[layout.per_image(POSITIVE) > 0]
+        self.without = layout.rows[layout.per_image(UNKNOWN) == classes]
         self._useful = int(all_reduce_sum(torch.tensor(len(self.without)))) > 0
         if not self._useful:
             warnings.warn(
@@ -83,7 +83,6 @@ class ClusterLabels(LossPart):
                 DataWarning,
                 stacklevel=2,
             )
-        classes = layout.observed.shape[1]
 
         def start(local_index: Tensor) -> Tensor:
             return torch.full((len(local_index), classes), UNKNOWN, dtype=torch.int8)

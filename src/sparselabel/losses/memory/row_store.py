@@ -325,7 +325,8 @@ class FileRowStore(RowStore):
         sums = np.zeros((2, self.rows), dtype=np.uint32)
         with self._disk():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+            self.path.unlink(missing_ok=True)  # it may be a link, in a folder from elsewhere
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
             try:
                 # Allocate the whole file now, to find a full disk here and not after hours.
                 if hasattr(os, "posix_fallocate"):
