@@ -19,10 +19,17 @@ from sparselabel.models.backbone import Backbone, refuse_other_shape, refuse_uni
 class Output(NamedTuple):
     """Logits (never scores) of one view of every image in a batch.
 
-    ``logits``     (B, L) ``maps``       (B, L, h, w) cell logits, on request; their mean over the cells is
-    ``logits``, except for a head on the class token ``features``   (B, D, h, w) cell features, or (B, D)
-    pooled ones ``attention``  (B, L, h, w) of a head without maps: the attention of each class, with sum 1
-    over the cells
+    Parameters
+    ----------
+    logits
+        (B, L)
+    maps
+        (B, L, h, w) cell logits, on request; their mean over the cells is ``logits``, except for a head on
+        the class token.
+    features
+        (B, D, h, w) cell features, or (B, D) pooled ones.
+    attention
+        (B, L, h, w) of a head that has no maps: the attention of each class, with sum 1 over the cells.
     """
 
     logits: Tensor
