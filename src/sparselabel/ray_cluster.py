@@ -20,12 +20,15 @@ PACKAGES = ("sparselabel", "torch", "numpy")
 PATIENCE = 120  # seconds until a node that says nothing counts as unreachable
 ATTEMPTS = "2"  # to reach the head, of about 40 seconds each: Ray makes twenty by default
 SETTINGS = b"\x04"  # the type of the frame that each side of HTTP/2, which gRPC is made of, sends first
+DUMPS = "Raylet is terminated|temporarily unavailable"
+"""What Ray's messages of many lines have in them: its own logs, for every node that dies."""
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + SETTINGS + b"\0" * 5
 
 
 def import_ray() -> Any:
-    """Import Ray, without its usage reports."""
+    """Import Ray, without its usage reports and dumps."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", DUMPS)
     try:
         import ray
     except ImportError as error:

@@ -41,7 +41,7 @@ TINY = TrainConfig(
     head=HeadPhase(epochs=1, lr=0.01),
     watch=0,
 )
-RESULT: dict[str, Any] = {"validation": {"value": 0.5}, "test": {"value": 0.25}}
+RESULT: dict[str, Any] = {"oracle": False, "validation": {"value": 0.5}, "test": {"value": 0.25}}
 
 
 @pytest.fixture(scope="module")

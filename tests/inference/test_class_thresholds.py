@@ -178,6 +178,15 @@ def test_no_positive_in_validation(run: Run, data: Dataset) -> None:
     assert class_thresholds.calibration.slope.tolist() == [1.0] * 5
 
 
+def test_a_class_on_every_validation_image(run: Run, data: Dataset) -> None:
+    """However many images show it, there is none to tell it from."""
+    every = TRUTH.copy()
+    every[:, 0] = 1
+    row = chosen_from(run, data, every).classes[0]
+    assert (row.trust, row.answers_needed) == ("poor", 0)
+    assert row.why.startswith("every validation image shows it")
+
+
 def test_calibration_is_unknown_where_labels_are(data: Dataset) -> None:
     part = data.split("val")
     labels = LabelTable(part.truth.ids, CLASSES, np.where(TRUTH == 1, 1, UNKNOWN).astype(np.int8))

@@ -153,6 +153,10 @@ def test_no_images(nodes: Nodes) -> None:
     write_tar(Path("none.tar"), {"notes.txt": b"no image"})
     with pytest.raises(DataError, match=r"no images in none.tar"):
         job(["none.tar"])
+    write_tar(Path("shards/deep/a.tar"), {"a.png": png(1, 2)})
+    with pytest.raises(DataError, match="no images in empty, shards") as refused:
+        job(["empty", "shards"], force=True)
+    assert refused.value.remedies[0] == "name the shards there ('shards/deep/*.tar')"
 
 
 def test_tables_and_json_lines(nodes: Nodes) -> None:
@@ -194,6 +198,23 @@ def test_what_goes_wrong_in_a_worker_is_told(nodes: Nodes) -> None:
         job(["photos", "torn.tar.gz"])
     assert told.value.remedies == ("bring the whole file", "leave it out")
     assert len([*Path("out").iterdir()]) == 5  # three parts are kept
+
+
+def test_a_disk_that_is_full_is_named(
+    nodes: Nodes, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(small_disk.parent)
+    (small_disk / "filler").write_bytes(bytes(225_000))
+    shards = PredictionShards(small_disk / "out", "csv", CLASSES)
+    words = [str(path) for path in sorted(Path("photos").iterdir())] * 30
+    with pytest.raises(RunError, match=r"could not write part .*No space left on device.*disk/out") as full:
+        predict_parts(None, NODES, words, Task(shards, predictor, batch=4), {"run": "stub"}, 100)
+    assert full.value.parameters == ["resume"]
+    (small_disk / "filler").unlink()
+    done = predict_parts(
+        None, NODES, words, Task(shards, predictor, batch=4), {"run": "stub"}, 100, resume=True
+    )
+    assert done["images"] == 600
 
 
 def test_a_node_with_a_disk_of_its_own(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -431,6 +431,20 @@ def test_what_could_not_be_saved_can_be_answered_again(
     assert len(read_answers(file)) == 2 * saved
 
 
+def test_whoever_has_no_name_yet_sees_where_to_write_it(browser: Any, data: Dataset, tmp_path: Path) -> None:
+    look = {"viewport": {"width": 390, "height": 760}}
+    with served(data, tmp_path / "a.csv") as server:
+        server.about["reviewer"] = ""  # as where it is shared
+        with Window(browser, server.address, "", **look) as window:
+            window.sees(problem="Write your name first")
+            box = window.page.locator("#name").bounding_box()
+            assert box["y"] + box["height"] <= window.page.locator(".tile").first.bounding_box()["y"]
+            window.page.locator("#name").fill("bob")
+            window.page.locator("#name").blur()
+            api.expect(window.page.locator("#problem")).to_be_hidden()
+            assert window.page.locator("#name").bounding_box()["y"] > 760  # below the images again
+
+
 def no_room(content: bytes) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -328,7 +328,7 @@ def _write(
     more: "Sequence[PredictionFile]",
 ) -> dict[str, int]:
     """Predict and write all; how many images, labels and images that cannot be read there were."""
-    from sparselabel.data.image_paths import common_folder, count_images, image_paths, other_files
+    from sparselabel.data.image_paths import common_folder, count_images, image_paths, no_images, other_files
     from sparselabel.data.image_paths import images as images_at
     from sparselabel.inference.prediction_csv import NAMED
     from sparselabel.inference.prediction_sidecars import MapFolder
@@ -353,7 +353,7 @@ def _write(
             bar.advance()
     if not seen["images"] + output.done:
         output.discard()
-        raise DataError(f"no images in {listing(words)}", "name files", "folders that have some")
+        raise no_images(words)
     output.finish()
     if others := other_files(words):
         kinds = [f"{number:,} {suffix}" for suffix, number in others.most_common()]

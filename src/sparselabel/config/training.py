@@ -423,6 +423,7 @@ def nested_remedies(name: str, value: object) -> list[str]:
     """Remedies for a keyword of nested settings, such as ``epochs`` of ``head`` and ``finetune``."""
     inner = {one.name: getattr(TrainConfig(), one.name) for one in fields(TrainConfig)}
     homes = [one for one, table in inner.items() if is_dataclass(table) and hasattr(table, name)]
+    value = int(value) if isinstance(value, float) and value.is_integer() else value
     return [f"give {param(f'{home}.{name}', value)}" for home in homes]
 
 

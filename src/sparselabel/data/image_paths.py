@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from sparselabel.data.decode import SUFFIXES
 from sparselabel.data.image_shards import (
+    SHARDS,
     ShardImage,
     check_shard,
     is_shard,
@@ -36,7 +37,7 @@ from sparselabel.data.remote_files import (
     look_ahead,
     read_lines,
 )
-from sparselabel.errors import ConfigError, DataError
+from sparselabel.errors import ConfigError, DataError, listing
 
 LISTS = (".txt", ".lst")
 STANDARD_INPUT = "-"
@@ -196,6 +197,25 @@ def count_images(words: Sequence[str]) -> int | None:
             return None
         count += 1
     return count
+
+
+def no_images(words: Sequence[str]) -> DataError:
+    """There are none in what is named. Shards in a folder are not read unless they are named."""
+    shards = next(filter(None, map(shards_below, words)), None)
+    name_shards = () if shards is None else (f"name the shards there ({shards!r})",)
+    return DataError(
+        f"no images in {listing(words)}", *name_shards, "name files", "folders that have some", what=words
+    )
+
+
+def shards_below(folder: str | Path) -> str | None:
+    """A pattern for the shards that are in a folder, if there are any."""
+    for path, _, names in os.walk(folder):
+        for name in sorted(names):
+            if is_shard(name):
+                suffix = next(suffix for suffix in SHARDS if name.lower().endswith(suffix))
+                return os.path.join(path, f"*{suffix}")  # noqa: PTH118 - as it was given
+    return None
 
 
 def common_folder(words: Sequence[str]) -> str:

@@ -360,8 +360,9 @@ def _trust(
         else f"chosen from {counted(positive + negative, 'labeled image')}, {positive:,} with it; "
         "unlabeled ones are left out"
     )
-    if positive < SOME:
-        return "poor", f"{few}: close to the curve of all classes"
+    if positive < SOME or not negative:
+        alone = "every validation image shows it: nothing says what images without it look like"
+        return "poor", f"{few}: close to the curve of all classes" if negative else alone
     return ("good" if positive >= MANY and situation == "full" else "fair"), chosen
 
 

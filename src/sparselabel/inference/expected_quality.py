@@ -185,7 +185,8 @@ def trust_in(thresholds: ClassThresholds, run: Path) -> list[str]:
     if thresholds.answers_needed:
         sentences.append(
             f"{command('review', run, goal='thresholds')} mends that: it takes about "
-            f"{counted(thresholds.answers_needed, 'answer')} about validation images. They make thresholds "
+            f"{counted(thresholds.answers_needed, 'answer')} about validation images, and {SOME} of these "
+            f"that show {'it' if many == 1 else 'each class'}. The answers make thresholds "
             f"and these estimates surer; the model itself gets better by {command('review', run)}."
         )
     elif not few:  # answers would not help

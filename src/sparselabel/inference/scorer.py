@@ -291,7 +291,8 @@ def load_classifier(run: Run) -> Classifier:
         raise RunError(f"{run.path} has no model.safetensors", "train it again", what=run.model_file)
     classes = len(run.classes)
     again = f"train it again with {command('train', '...', force=True)}"
-    require_checksum(run.model_file, run.result()["model_checksum"], "bring it back", again)
+    if (checksum := run.result().get("model_checksum")) is not None:  # a model from the hub has none
+        require_checksum(run.model_file, checksum, "bring it back", again)
     with default_precision(config.precision):
         if run.own_model is not None:
             backbone = own_backbone(copy.deepcopy(run.own_model), config.views.size, classes).backbone

@@ -92,8 +92,7 @@ class HeatMaps(LossPart):
                 f"top_maps must be at most {classes}, the number of classes, not {self.top}: leave it out to "
                 "keep the maps of all"
             )
-        chunks = layout.chunks() if len(layout.observed) else ()
-        most = max((int((some == POSITIVE).sum(dim=1).max()) for some in chunks), default=0)
+        most = 0 if self.top is None else max(layout.per_image(POSITIVE).tolist(), default=0)
         if most > self.depth:
             raise ConfigError(
                 f"top_maps is {self.top}, but an image has {most} observed classes, which all need a "

@@ -72,9 +72,9 @@ class ClusterLabels(LossPart):
     def prepare(self, layout: Layout) -> None:
         """Find the images without a label, and allocate their pseudo labels."""
         self.layout = layout
-        labeled = torch.cat([has_labels(some) for some in layout.chunks()])
-        positive = [(some == POSITIVE).any(dim=1) for some in layout.chunks()]
-        self.with_positive, self.without = layout.rows[torch.cat(positive)], layout.rows[~labeled]
+        classes = layout.observed.shape[1]
+        self.with_positive = layout.rows[layout.per_image(POSITIVE) > 0]
+        self.without = layout.rows[layout.per_image(UNKNOWN) == classes]
         self._useful = int(all_reduce_sum(torch.tensor(len(self.without)))) > 0
         if not self._useful:
             warnings.warn(
@@ -83,7 +83,6 @@ class ClusterLabels(LossPart):
                 DataWarning,
                 stacklevel=2,
             )
-        classes = layout.observed.shape[1]
 
         def start(local_index: Tensor) -> Tensor:
             return torch.full((len(local_index), classes), UNKNOWN, dtype=torch.int8)
@@ -117,7 +116,7 @@ class ClusterLabels(LossPart):
             if sums is None:
                 sums = torch.zeros(classes, features.shape[1], dtype=torch.float64)
             which, observed = self._observed_features(step, features)
-            sums.index_add_(0, which.cpu(), observed.double().cpu())
+            sums.index_add_(0, which.cpu(), observed.cpu().double())
             counts.index_add_(0, which.cpu(), torch.ones(len(which), dtype=torch.float64))
         # A process without a labeled image does not know the width.
         widths = all_gather(torch.tensor([0 if sums is None else sums.shape[1]]))
@@ -186,8 +185,8 @@ def nearest_cosine(prototypes: Tensor, features: Tensor) -> Tensor:
 
     One product of matrices, divided by lengths afterwards, so that no copy of the features is made.
     """
-    unit = prototypes / prototypes.norm(dim=1, keepdim=True)
-    lengths = features.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    unit = prototypes / torch.linalg.vector_norm(prototypes, dim=1, keepdim=True)
+    lengths = torch.linalg.vector_norm(features, dim=1, keepdim=True).clamp(min=1e-12)
     cosines: Tensor = torch.matmul(unit, features) / lengths
     return cosines.amax(dim=2)
 

@@ -7,7 +7,7 @@
 A *row* is the position of an image in the training set. Memories are keyed by row.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sparselabel.data.labels import NEGATIVE, Indices, LabelMatrix, SparseLabels, count_per_class, take_rows
+from sparselabel.data.labels import (
+    NEGATIVE,
+    Indices,
+    LabelMatrix,
+    SparseLabels,
+    count_per_class,
+    count_per_image,
+    take_rows,
+)
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataError
@@ -161,12 +169,11 @@ def observed_rows(labels: LabelMatrix, rows: Indices | None = None) -> Observed:
 
 def count_labels(observed: Observed, label: int) -> Tensor:
     """(L,) int64 How many labels of every class are ``label``."""
-    if isinstance(observed, LabelRows):
-        return torch.from_numpy(count_per_class(observed.labels, label))
-    counts = torch.zeros(observed.shape[1], dtype=torch.int64)
-    for some in in_chunks(observed):
-        counts += (some == label).sum(dim=0)
-    return counts
+    return torch.from_numpy(count_per_class(_matrix_of(observed), label))
+
+
+def _matrix_of(observed: Observed) -> LabelMatrix:
+    return observed.labels if isinstance(observed, LabelRows) else observed.cpu().numpy()
 
 
 class Memory:
@@ -213,15 +220,13 @@ class Layout:
         """Whether any label of this process is an observed negative."""
         return bool(self.counts(NEGATIVE).any())
 
-    def chunks(self) -> Iterator[Tensor]:
-        """The labels (c, L) in chunks of a bounded size, at least one."""
-        size = rows_at_once(self.observed.shape[1])
-        for start in range(0, max(len(self.observed), 1), size):
-            yield self.observed[start : start + size]
-
     def counts(self, label: int) -> Tensor:
         """(L,) int64 How many labels of every class are ``label``, in this process."""
         return count_labels(self.observed, label)
+
+    def per_image(self, label: int) -> Tensor:
+        """(n,) int64 How many labels of every image of this process are ``label``."""
+        return torch.from_numpy(count_per_image(_matrix_of(self.observed), label))
 
     def local_index(self, rows: Tensor) -> Tensor:
         """(B,) The positions of ``rows`` (B,) in ``self.rows``; any position for padding."""

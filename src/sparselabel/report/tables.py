@@ -120,6 +120,7 @@ def threshold_rows(about: ReportData) -> list[ThresholdRow]:
     for row, number, positives in zip(decided["classes"], labels, measured["classes"], strict=True):
         shown = positives["positive"]
         known = bool(kind or shown)  # else nothing is there to be found
+        known = known and shown < measured["images"]  # else there is nothing to tell it from
         precision, recall = (
             _with_bar(row[f"{kind}{key}"] if known else None) for key in ("precision", "recall")
         )

@@ -33,6 +33,7 @@ DEFAULT_SOLVED, DEFAULT_STANDARDIZED = "soft", "gr"
 (docs/results.md), and the best of those that are trained in steps."""
 DEFAULT, DEFAULT_WITH_MAPS = "pu", "pu+scl"
 """What ``auto`` is elsewhere, without and with logits of cells: the best with one positive label."""
+AUTO_METHODS = (DEFAULT_SOLVED, DEFAULT_STANDARDIZED, DEFAULT, DEFAULT_WITH_MAPS)
 LIKELIHOOD: dict[str, Setting] = {"unknown_weight": 1.0, "entropy_weight": 0.0, "margin": 0.3}
 """Settings of pu on standardized features if K is given and the head goes by steps; its defaults were found
 on raw features."""
@@ -61,7 +62,7 @@ def resolve(data: Dataset, config: TrainConfig) -> Resolved:
     refuse_scores(config)
     needs = needs_of(config)
     refuse_early(config, data, needs)
-    notes = [*chosen(given, config)]
+    notes = [*chosen(given, config), *nothing_unknown(config.method, data)]
     if needs.solves:
         notes += without_effect(config.method, config.head)
         config = replace(config, head=replace(config.head, epochs=1))
@@ -184,6 +185,12 @@ def chosen(given: TrainConfig, config: TrainConfig) -> Iterator[str]:
     if config.settings.get("preset") != given.settings.get("preset"):
         instead = f"preset {config.settings['preset']} instead of {given.settings['preset']}"
         yield f"{instead}: a boosted head has settings of its own"
+
+
+def nothing_unknown(method: str, data: Dataset) -> Iterator[str]:
+    """A note on labels without an unknown one: somebody may have written 0 where nobody looked."""
+    if data.train.observed.complete and not registry.METHODS[registry.parse(method).base].all_known:
+        yield "all training labels are known: 0 is taken for absent (-1, NaN or an empty cell is unknown)"
 
 
 def without_effect(method: str, head: HeadPhase) -> Iterator[str]:

@@ -203,8 +203,7 @@ def found_in(prepared: Dataset, read: int, *, held_out: bool = False) -> str:
     sizes = ", ".join(f"{len(split):,} {name}" for name, split in prepared.splits.items())
     sizes += ", with its share of every class" if held_out and "val" in prepared.splits else ""
     broken = f"; {counted(read - decoded, 'file')} could not be read" if decoded < read else ""
-    many = len(prepared.classes)
-    classes = "1 class" if many == 1 else f"{many:,} classes"
+    classes = counted(len(prepared.classes), "class")
     return f"{counted(decoded, 'image')} ({sizes}), {classes}, {labels}{broken}"
 
 

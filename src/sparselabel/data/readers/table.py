@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from sparselabel.data.image_paths import shards_below
 from sparselabel.data.labels import (
     NEGATIVE,
     POSITIVE,
@@ -579,10 +580,12 @@ def _paths(
         problem = f"{len(missing):,} of {count:,} images are missing: {listing(missing)}"
         if not skip_missing or not there.any():
             where = listing(files.files, 3) if isinstance(files, StoredImages) else root
+            shards = None if isinstance(files, StoredImages) or there.any() else shards_below(root)
+            inside = f"name the shards there with {param('images')} ({shards!r})"
             raise images.cells.wrong(
                 images.lines[int(np.argmin(there))],
                 f"image {str(missing[0])!r} is not in {where}; {problem}",
-                IMAGES_FOLDER,
+                IMAGES_FOLDER if shards is None else inside,
                 f"name what their names lack with {param('suffix')}",
                 f"leave them out with {param('skip_missing', True)}",
             )

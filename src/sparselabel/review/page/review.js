@@ -654,7 +654,8 @@ function start(about) {
   document.title = `Review of ${about.run}`;
   $("kept").textContent = `Every answer is saved at once, in ${about.file}.`;
   $("name").value = about.reviewer || remembered() || "";
-  if (!$("name").value) tell("Write your name below first: it is kept with your answers.");
+  $("who").classList.toggle("first", !$("name").value);
+  if (!$("name").value) tell("Write your name first: it is kept with your answers.");
   $("filter").hidden = whole();
   showMode();
   if (!whole()) {
@@ -688,6 +689,7 @@ $("heat").addEventListener("click", toggleHeat);
 $("whole").addEventListener("submit", (event) => { event.preventDefault(); done(); });
 $("name").addEventListener("change", () => {
   try { localStorage.setItem("reviewer", $("name").value.trim()); } catch { /* it is asked again */ }
+  $("who").classList.remove("first");
   tell("");
 });
 $("find").addEventListener("input", () => {
