@@ -116,7 +116,9 @@ FORMULAS: dict[str, Formula] = {
         "As em, in runs of ten epochs or more; every epoch takes one more pass over the images.",
     ),
     "soft": Formula(
-        r"W = \arg\min_W \sum \lVert q - Wh\rVert^2 + \lambda\lVert W\rVert^2,\qquad"
+        r"x = \tfrac{1500\,(a + b\,W_1 h) + N\,W_2 h}{1500 + N},\quad"
+        r" W_1 = \arg\min_W \sum \lVert q - Wh\rVert^2 + \lambda\lVert W\rVert^2,\quad"
+        r" W_2 = \arg\min_W \sum \ell(Wh, q) + \tfrac{\lambda'}{2}\lVert W\rVert^2,\quad"
         r" q_{z=?} = \frac{(1-c)\,p}{1-c\,p},\quad p = \sigma(a + b\,s_{-i})",
         "On stored features: the default. It needs no epochs and no validation, and a K that is given helps.",
     ),

@@ -64,8 +64,8 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     ----------
     method
         A method that needs no images: all but those with heat maps, points or several views
-        (`sparselabel methods` lists them). ``bce`` is for complete labels. "auto" is ``soft`` for up to 2,500
-        rows and ``gr`` for more or with ``settings``; with scores of another model it is ``pu``.
+        (`sparselabel methods` lists them). ``bce`` is for complete labels. "auto" is ``soft`` for up to
+        100,000 rows and ``gr`` for more or with ``settings``; with scores of another model it is ``pu``.
     expected_positives
         K, the mean number of classes in an image. With None it is counted or estimated where the method
         needs it, with "auto" for any method: calibration has a use for it too.
