@@ -3,7 +3,7 @@
     probe = SparseLabelClassifier().fit(X, Y)
     probe.predict_proba(X_new)
 
-A linear layer on standardized features: by default computed in closed form (``soft``), with other methods
+A linear layer on standardized features: by default computed whole (``soft``), with other methods
 trained with ``SparseLoss`` in shuffled batches. Some rows are held out: on them scores are calibrated and the
 thresholds of classes chosen, as for a run.
 """

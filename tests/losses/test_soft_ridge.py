@@ -1,4 +1,4 @@
-"""Soft labels and the head in closed form."""
+"""Soft labels and the head that is computed from them."""
 
 import numpy as np
 import pytest

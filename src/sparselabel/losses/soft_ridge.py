@@ -1,4 +1,4 @@
-"""Soft labels, and a linear head in closed form: the default on stored features (ours).
+"""Soft labels, and a linear head that is computed whole: the default on stored features (ours).
 
     features, labels ──▶ ridge regression ──▶ scores of images by models without them
                                                     │ how likely is an unknown label present?
@@ -82,8 +82,8 @@ class SolvedOnFeatures(TargetLoss):
 def soft(expected_positives: Expected = None) -> ComposedLoss:
     """Soft labels: unknown is positive as far as models that did not see the image say so (ours).
 
-    A linear head in closed form, on stored features, with no epochs and nothing to choose. Ridge regression
-    on observed labels, unknown ones as 0, scores every image by the model without it; its penalty is that
+    A linear head that is computed whole, from stored features, with no epochs and nothing to choose. Ridge
+    regression on observed labels, unknown ones as 0, scores every image by the model without it; its penalty is that
     with the least error there. Where a class ranks highest, the share of its images that are annotated is the
     chance c that a positive is observed, unless ``expected_positives`` tell it. Of the hidden positives that
     follow, 70 % are counted on. At a score z the log odds of a class are a + b·z: a and b follow from c and
