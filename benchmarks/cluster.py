@@ -23,7 +23,7 @@ from torch import Tensor
 from benchmarks.predict import Memory
 from sparselabel.data.transforms import squashed
 from sparselabel.inference.class_thresholds import no_class_thresholds
-from sparselabel.inference.cluster import Task, predict_parts
+from sparselabel.inference.predict_on_ray import Task, predict_parts
 from sparselabel.inference.prediction_shards import PredictionShards
 from sparselabel.inference.predictor import Predictor
 from sparselabel.models.classifier import Output

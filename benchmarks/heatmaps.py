@@ -17,8 +17,9 @@ from torch import Tensor
 
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.data.view_geometry import ViewGeometry
-from sparselabel.losses.base import ComposedLoss, Layout, Progress, Step, Targets
+from sparselabel.losses.base import ComposedLoss, Targets
 from sparselabel.losses.registry import make_method
+from sparselabel.losses.step import Layout, Progress, Step
 from sparselabel.models.backbone import make_backbone
 from sparselabel.models.classifier import Classifier, LinearHead, Output
 from sparselabel.resources import keep_freed_memory

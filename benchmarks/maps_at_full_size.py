@@ -15,8 +15,9 @@ import torch
 from benchmarks.common import show
 from benchmarks.heatmaps import random_frame
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.losses.base import ComposedLoss, Layout, Progress, Step
+from sparselabel.losses.base import ComposedLoss
 from sparselabel.losses.registry import make_method
+from sparselabel.losses.step import Layout, Progress, Step
 from sparselabel.models.classifier import Output
 
 

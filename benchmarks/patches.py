@@ -17,9 +17,10 @@ from benchmarks.heatmaps import alternating, random_frame
 from benchmarks.maps_at_full_size import most_resident, resident
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.spatial_labels import SpatialLabels
-from sparselabel.losses.base import ComposedLoss, Layout, Progress, Step
+from sparselabel.losses.base import ComposedLoss
 from sparselabel.losses.patch_cluster import ClusterLabels
 from sparselabel.losses.registry import make_method
+from sparselabel.losses.step import Layout, Progress, Step
 from sparselabel.models.backbone import make_backbone
 from sparselabel.models.classifier import Classifier, Output
 from sparselabel.models.heads import make_head

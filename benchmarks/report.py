@@ -12,6 +12,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from benchmarks.common import imagined
+from sparselabel.checksums import file_checksum
 from sparselabel.config import TrainConfig, Views
 from sparselabel.data.dataset import SPATIAL_LABEL_COLUMNS, WITHOUT_CHECKSUMS, Dataset
 from sparselabel.data.spatial_labels import SpatialLabels
@@ -80,7 +81,10 @@ def save(data: Dataset, folder: Path) -> None:
         (folder / name).mkdir()
         for key, array in arrays.items():
             np.save(folder / name / f"{key}.npy", array)
-    about = {name: {"images": len(split), "digest": split.digest} for name, split in data.splits.items()}
+    about = {
+        name: {"images": len(split), "digest": split.digest, "seen": "all", "checksums": {}}
+        for name, split in data.splits.items()
+    }
     made = {"format": WITHOUT_CHECKSUMS, "name": data.name, "root": ".", "classes": list(data.classes)}
     made["splits"] = about
     (folder / "dataset.json").write_text(json.dumps(made))
@@ -120,6 +124,7 @@ def finished(path: Path, data: Dataset, number: int) -> Path:
         "validation": None,
         "test": evaluated | measured,
         "recovery": None,
+        "model_checksum": file_checksum(run.model_file),
     }
     write_json(run.result_file, result)
     return path

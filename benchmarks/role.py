@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.losses.base import ComposedLoss, Layout, Progress, Step, TargetLoss
+from sparselabel.losses.base import ComposedLoss, TargetLoss
 from sparselabel.losses.memory.row_store import FileRowStore, RamRowStore
 from sparselabel.losses.role import EstimatesLoss, LabelEstimates, RoleTargets
+from sparselabel.losses.step import Layout, Progress, Step
 from sparselabel.models.classifier import Output
 
 BATCH = 16

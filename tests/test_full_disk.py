@@ -30,6 +30,7 @@ from sparselabel.inference.prediction_sidecars import (
 from sparselabel.inference.predictor import Prediction
 from sparselabel.locks import locked
 from sparselabel.report.gallery import Gallery
+from sparselabel.review.answer_log import AnswerFile
 from sparselabel.run import Run
 from tests.inference.stub import CLASSES, predictor
 from tests.training.conftest import small_scenes
@@ -81,6 +82,12 @@ def taken(disk: Path) -> None:
         pass
 
 
+def answers(disk: Path) -> None:
+    """There is a page for the lock beside the file, and none for its first line."""
+    os.truncate(disk / "filler", (disk / "filler").stat().st_size - 4096)
+    AnswerFile(disk / "answers.csv", "ann").close()
+
+
 def shards(kind: Any) -> Callable[[Path], None]:
     return lambda disk: PredictionShards(disk, kind, CLASSES, True).write(0, predictions(disk))
 
@@ -97,6 +104,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "maps": maps,
     "tags": table,
     "lock": taken,
+    "answers": answers,
     "parquet": shards("parquet"),
     "csv": shards("csv"),
 }
@@ -104,7 +112,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_it_is_an_error_with_a_name(full_disk: Path, name: str) -> None:
-    before = {path.name: path.read_bytes() for path in full_disk.iterdir()}
+    before = {path.name: path.read_bytes() for path in full_disk.iterdir() if path.name != "filler"}
     with pytest.raises((SparselabelError, OSError)) as error:
         WRITERS[name](full_disk)
     if isinstance(error.value, OSError) and not isinstance(error.value, SparselabelError):

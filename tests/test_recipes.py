@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sparselabel import cli
-from sparselabel.cli.arguments import told_by
+from sparselabel.cli.arguments import recipe_in
 from sparselabel.cli.compare import compare
 from sparselabel.comparison.from_recipe import asked_for
 from sparselabel.comparison.grid import Varied, choices
@@ -47,7 +47,7 @@ def understood(command: str) -> tuple[Any, dict[str, Any]]:
         choose, vary = arguments.get("choose"), arguments.get("vary")
         chosen = None if choose is None else choices(choose)
         given = arguments.get("methods"), chosen, None if vary is None else Varied.of(vary)
-        told = told_by(arguments["given"]) if "given" in arguments else None
+        told = recipe_in(arguments["given"]) if "given" in arguments else None
         arguments |= {"asked": asked_for(arguments["config"], *given, told), "told": told}
     return verb, arguments
 

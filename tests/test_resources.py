@@ -88,6 +88,14 @@ def test_a_mapped_array_that_does_not_fit_is_refused_before_it_is_written(small_
     del fits
 
 
+def test_a_mapped_array_does_not_follow_a_link(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("important")
+    (tmp_path / "scores.npy").symlink_to(tmp_path / "other")
+    mapped_array(tmp_path / "scores.npy", np.float32, (3,), no_room)[:] = 1
+    assert (tmp_path / "other").read_text() == "important"
+    assert np.load(tmp_path / "scores.npy").tolist() == [1, 1, 1]
+
+
 @pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, ResourceError), (errno.EIO, OSError)])
 def test_what_the_disk_says_of_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[Exception]

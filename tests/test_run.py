@@ -70,13 +70,23 @@ def test_force_replaces_the_run(run: Run) -> None:
     assert run.config() == other
 
 
+def test_force_moves_nothing_to_where_a_link_points(run: Run) -> None:
+    other = run.path.parent / "other"
+    other.mkdir()
+    (other / "config.toml").write_text("important")
+    (run.path / ".replaced-run").symlink_to(other)
+    run.begin(CONFIG, ABOUT, resume=False, force=True)
+    assert names(run.path) == {"config.toml", "run.json"}
+    assert (other / "config.toml").read_text() == "important"
+
+
 def test_resume_refuses_another_configuration(run: Run) -> None:
     other = replace(
         CONFIG, seed=3, head=HeadPhase(epochs=7), settings={"expected_positives": 2.5, "weight": 2.0}
     )
     with pytest.raises(RunError, match="was begun with another configuration") as error:
         run.begin(other, ABOUT, resume=True, force=False)
-    assert "(`head.epochs` was 25, not 7, `seed` was 0, not 3, `settings.weight` was None, not 2.0)" in str(
+    assert "(`head.epochs` was 25, not 7, `seed` was 0, not 3, `weight` was None, not 2.0)" in str(
         error.value
     )
 
@@ -166,11 +176,13 @@ def test_a_damaged_run(run: Run) -> None:
 def test_a_run_with_a_result_is_finished(run: Run) -> None:
     result = {
         "method": "an",
+        "oracle": False,
         "best_epoch": 3,
         "epochs": 4,
         "validation": None,
         "test": None,
         "recovery": None,
+        "model_checksum": 0,
     }
     write_json(run.result_file, result)
     assert run.finished

@@ -1,8 +1,8 @@
 """Checksums of files that the library writes: a flipped byte raises an error instead of changing results.
 
 CRC-32, as these guard against accidents: it finds every burst of up to 32 bits, misses other damage once in
-four billion times, and is eight times faster than a cryptographic digest. Who can write a file on purpose can
-write its checksum too. Images, which come from elsewhere, have digests (BLAKE2b).
+four billion times, and is eight times faster than a cryptographic digest. It does not protect against
+deliberate changes. Images, which come from elsewhere, have digests (BLAKE2b).
 """
 
 import json
@@ -65,7 +65,7 @@ def require_checksum(
 def damaged(
     path: Path, *remedies: str, where: object = None, kind: type[SparselabelError] = RunError
 ) -> SparselabelError:
-    """The error of a file whose bytes are not those that were written."""
+    """The error for a file that has changed since it was written."""
     location = "" if where is None else f", {where}"
     problem = f"{path}{location} is damaged (its bytes are not those that were written)"
     return kind(problem, *remedies, what=path, where=where)

@@ -1,6 +1,6 @@
 """Distributed training: sums and top-k per class over all processes, and how a run joins them.
 
-``all_reduce_sum`` and ``all_gather`` are torch.distributed's, safe with one process and with DDP's gradients.
+``all_reduce_sum`` and ``all_gather`` wrap torch.distributed's for one process and for DDP's gradients.
 ``topk_per_class`` finds the best rows of every class exactly, by a radix search over the bits of the scores:
 processes exchange histograms of (L, 256) counts, never the scores.
 """
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def all_reduce_sum(value: Tensor) -> Tensor:
-    """The sum of ``value`` over all processes, with a gradient that DDP's averaging makes right.
+    """The sum of ``value`` over all processes, with a gradient for DDP.
 
-    DDP divides the summed gradients by the number of processes, so the own value's gradient has that factor.
+    DDP divides summed gradients by the number of processes, so the gradient of the own value has that factor.
     With one process this is the identity.
     """
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
@@ -154,7 +154,7 @@ def start_fabric(machine: Machine, precision: str) -> "Fabric":
         """Processes that are there; nodes may have different numbers of them."""
 
         def validate_settings(self, num_devices: int, num_nodes: int) -> None:
-            """Every process knows its place already."""
+            """The environment is already set up."""
 
     keep_freed_memory()
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)

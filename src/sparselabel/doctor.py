@@ -46,7 +46,7 @@ LITTLE_RAM, LITTLE_DISK = 4e9, 5e9
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding, with a remedy unless it is ok: ``missing`` can be done without, ``broken`` cannot."""
+    """One finding, with a remedy unless it is ok: ``missing`` is optional, ``broken`` is required."""
 
     name: str
     state: State
@@ -152,7 +152,7 @@ def _disk(folder: Path) -> Finding:
 
 
 class Expected(TypedDict):
-    """What is looked at in a run's expected.json."""
+    """The fields of a run's expected.json that are shown."""
 
     how: Literal["auto", "counted"]
     K: Finite

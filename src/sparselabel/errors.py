@@ -28,10 +28,7 @@ _COMMAND = re.compile("\x04([^\x05]*)\x05")
 
 
 class Spelling(NamedTuple):
-    """How a user is shown a parameter, perhaps with a value, and a command with its parameters.
-
-    ``parameter`` gives None where this user cannot set it.
-    """
+    """How a user is shown parameters and commands; ``parameter`` returns None for one that cannot be set."""
 
     parameter: Callable[[str, str | None], str | None]
     command: Callable[[str, Mapping[str, str | None]], str]
@@ -52,10 +49,11 @@ _LITERAL = re.compile(r"-?[\d.]+(e[-+]?\d+)?|True|False")
 
 
 def _python_parameter(name: str, value: str | None) -> str:
+    name = name.removeprefix("settings.")  # a method's are keywords like others
     if value is None:
         return f"`{name}`"
     outer, _, inner = name.partition(".")
-    if outer == "settings" or not inner.isidentifier():
+    if not inner.isidentifier():
         return f"`{name}={value}`"
     shown = value if _LITERAL.fullmatch(value) else repr(value)
     return f"`{outer}={{'{inner}': {shown}}}`"
@@ -105,7 +103,7 @@ MAKE_ROOM = (
     f"make room on the disk, then go on with {param('resume', True)}",
     "take a folder on a larger disk",
 )
-"""What to do when the disk is full, wherever it is noticed."""
+"""Remedies for a full disk."""
 
 
 class _Message(Exception):  # noqa: N818 - warnings are such messages too
@@ -179,11 +177,11 @@ class RunError(SparselabelError):
 
 
 class DataWarning(_Message, UserWarning):
-    """Data that can be used but may not be what you meant."""
+    """Data that can be used but may not be as intended."""
 
 
 class ModelWarning(_Message, UserWarning):
-    """A model that runs otherwise than you asked for."""
+    """A model that runs differently than requested."""
 
 
 def listing(items: Iterable[object], most: int = 10) -> str:
@@ -201,7 +199,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, whatever else an error may look like."""
+    """Whether an exception means that memory ran out."""
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"  # torch's, which is not imported here

@@ -4,8 +4,8 @@
     probe.predict_proba(X_new)
 
 A linear layer on standardized features: by default computed whole (``soft``), with other methods
-trained with ``SparseLoss`` in shuffled batches. Some rows are held out: on them scores are calibrated and the
-thresholds of classes chosen, as for a run.
+trained with ``SparseLoss`` in shuffled batches. Some rows are held out to calibrate scores and choose the
+classes' thresholds, as for a run.
 """
 
 import math
@@ -41,14 +41,14 @@ from sparselabel.models.classifier import standard_deviation_and_mean
 Features = npt.NDArray[np.floating[Any]]
 
 STEPS = 300
-"""Steps that training takes at least, where the number of epochs is not given."""
+"""Minimum number of training steps if ``epochs`` is None."""
 FEWEST_EPOCHS, MOST_EPOCHS = 5, 100
 LOGIT_STEP, HIGHEST_LR = 0.5, 0.01
 """A step of AdamW moves a logit of D standardized features by up to about D times the learning rate."""
 FEWEST_HELD_OUT = 50
-"""With fewer rows to hold out, all are trained on, and calibration makes do with them."""
+"""With fewer rows to hold out, all are used for training, and for calibration too."""
 MOST_HELD_OUT = 2_000_000
-"""Labels, known or not, that calibration looks at: more rows than that make are not held out."""
+"""Number of labels for calibration, known or not, which limits the held-out rows."""
 WARM_UP = 0.1
 """The share of steps in which the learning rate rises; then it falls along half a cosine."""
 
@@ -57,8 +57,8 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     """A linear multi-label classifier for features, trained with labels of which some are unknown.
 
     Labels ``Y`` are (N, L) with 1, 0, and -1 or NaN for unknown: an array, a tensor, a DataFrame, or a sparse
-    matrix, of which stored entries are known and all others unknown. scikit-learn itself refuses NaN
-    in ``Y`` where it makes the folds of a cross-validation: take -1, or give ``cv=KFold(5)``.
+    matrix, in which stored entries are known and all others unknown. scikit-learn refuses NaN in ``Y`` when
+    it makes folds for cross-validation: use -1, or give ``cv=KFold(5)``.
 
     Parameters
     ----------
@@ -67,11 +67,11 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         (`sparselabel methods` lists them). ``bce`` is for complete labels. "auto" is ``soft`` for up to
         100,000 rows and ``gr`` for more or with ``settings``; with scores of another model it is ``pu``.
     expected_positives
-        K, the mean number of classes in an image. With None it is counted or estimated where the method
-        needs it, with "auto" for any method: calibration has a use for it too.
+        K, the mean number of classes in an image. With None it is counted or estimated if the method needs
+        it, and always with "auto", for calibration.
     epochs
-        None for as many as make 300 steps, 5 at least and 100 at most. ``soft`` has no epochs, and no use for
-        ``lr``, ``batch_size`` and ``weight_decay``.
+        None for as many as make 300 steps, 5 at least and 100 at most. ``soft`` ignores ``epochs``, ``lr``,
+        ``batch_size`` and ``weight_decay``.
     lr
         The highest learning rate of AdamW; None for 0.5 / D, at most 0.01. It rises for a tenth of the
         steps, then falls to 0.
@@ -80,11 +80,11 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     weight_decay
         Weight decay of AdamW, on the weights of standardized features.
     standardize
-        Give every feature mean 0 and variance 1, by the rows of ``fit``. ``coef_`` is for features as they
-        are.
+        Give every feature mean 0 and variance 1, by the rows of ``fit``. ``coef_`` is for unstandardized
+        features.
     validation_fraction
-        The share of rows that is held out for calibration and thresholds. 0 takes the rows of training,
-        which makes scores too sure where features are many and rows are few.
+        The share of rows that is held out for calibration and thresholds. 0 uses the rows of training, which
+        makes scores too confident with many features and few rows.
     settings
         The method's own (`sparselabel methods NAME`).
     device
@@ -103,9 +103,9 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     slope_, offset_
         (L,) A calibrated score is ``sigmoid(slope_ * logit + offset_)``.
     thresholds_
-        (L,) From which calibrated score on ``predict`` says 1: that with the highest expected F1.
+        (L,) The calibrated score from which on ``predict`` returns 1: that with the highest expected F1.
     expected_positives_
-        K, where it was given, counted or estimated; else None.
+        K, if it was given, counted or estimated; else None.
     class_counts_
         The estimate with its bounds and whether to trust it, or None.
     n_iter_
@@ -169,7 +169,7 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return self._logits(self._features(X))
 
     def predict_proba(self, X: object) -> Features:  # noqa: N803
-        """(N, L) Calibrated scores: how likely each class is there."""
+        """(N, L) Calibrated scores: the probability of each class."""
         scores = self.decision_function(X)
         scores *= self.slope_.astype(scores.dtype)
         scores += self.offset_.astype(scores.dtype)
@@ -183,8 +183,7 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def score(self, X: object, y: object, sample_weight: None = None) -> float:  # noqa: N803
         """The mean average precision, 0..1, over the classes with positives.
 
-        Unknown labels are left out. Of a class without known negatives they count as negative: any order
-        of nothing but positives is perfect.
+        Unknown labels are left out, except in a class without known negatives, where they count as negative.
         """
         if sample_weight is not None:
             raise ConfigError("mAP has no weights of rows", f"leave {param('sample_weight')} out")
@@ -293,7 +292,7 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             checked = validate_data(self, array, reset=reset, dtype=(np.float64, np.float32))
         except ValueError as error:
             first, *rest = str(error).splitlines()
-            if "contains NaN" in first or "contains infinity" in first:  # then comes advice on estimators
+            if "contains NaN" in first or "contains infinity" in first:  # scikit-learn's advice follows
                 raise DataError(
                     first.rstrip("."), "fill in or leave out what is missing", what="X"
                 ) from error
@@ -393,8 +392,8 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         if "expected_positives" in settings_of(self.method_):
             given["expected_positives"] = self._expected(observed)
         if needs.solves:
-            told = given.get("expected_positives")
-            if low := below_observed(told, (observed == POSITIVE).sum(0), len(observed)):
+            expected = given.get("expected_positives")
+            if low := below_observed(expected, (observed == POSITIVE).sum(0), len(observed)):
                 warnings.warn(low, stacklevel=3)
             label_loss = make_method(self.method_, **given).label_loss
             solved = label_loss.solve_head(inputs, torch.from_numpy(observed))
@@ -511,7 +510,7 @@ def _some(rows: Indices, classes: int, random: np.random.RandomState) -> Indices
 
 
 def _head(width: int, observed: Labels) -> nn.Linear:
-    """A layer that begins with how often classes are annotated: rare ones need no steps to get there."""
+    """A layer whose biases start at the annotated share of each class."""
     # skip_init draws nothing at random.
     head: nn.Linear = nn.utils.skip_init(nn.Linear, width, observed.shape[1])  # type: ignore[no-untyped-call]
     share = ((observed == POSITIVE).sum(0) + 0.5) / (len(observed) + 1.0)

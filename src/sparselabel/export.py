@@ -30,7 +30,7 @@ from sparselabel.models.classifier import Classifier
 from sparselabel.run import Run
 
 TOLERANCE = 1e-3
-"""How far scores of the exported file may be from ours; usually it is a hundred times less."""
+"""Largest allowed difference of the exported file's scores; usually it is a hundred times smaller."""
 
 
 def seen(images: Tensor, size: int, center: float | None) -> Tensor:
@@ -169,9 +169,9 @@ def check_target(out: Path, force: bool) -> None:
 def export_run(
     run: Run, out: Path, *, precision: float | None = None, threshold: float | None = None
 ) -> tuple[dict[str, Any], float | None]:
-    """Write a run as .onnx or .pt2, whole or not at all; one whose scores differ is not kept.
+    """Write a run as .onnx or .pt2, atomically, and only if its scores agree.
 
-    Returns the text that goes with it, and the largest difference, or None where nothing here can run it.
+    Returns the text inside, and the largest difference, or None if it cannot be run here.
     """
     module, about = exported(run, precision, threshold)
     partial = out.with_name(f"{out.stem}.partial{out.suffix}")
@@ -210,7 +210,7 @@ def _program(module: Exported) -> Any:
     example, shapes = _example(module)
     try:
         return torch.export.export(module, example, dynamic_shapes=shapes)
-    except Exception as error:  # whatever torch meets in a network of somebody else
+    except Exception as error:  # torch may raise anything for a user's network
         first = str(error).strip().splitlines()[:1]
         raise ModelError(
             f"torch.export cannot take this model ({type(error).__name__}: {''.join(first)})",

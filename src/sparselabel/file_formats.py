@@ -1,7 +1,7 @@
 """One way to read each format: text, JSON, TOML and NumPy's arrays.
 
-Whatever is wrong with a file becomes an error of ours that names it, and the place where that is known. What
-a file says is checked against the types it must have (``schema.py``).
+Any error in a file becomes one of ours that names the file and, if known, the place. Contents are checked
+against types (``schema.py``).
 """
 
 import json
@@ -33,7 +33,7 @@ _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 
 @contextmanager
 def reading(file: Path, *remedies: str, error: Errors = DataError) -> Iterator[None]:
-    """Around code that reads a file: whatever it raises names the file. Decoders raise what they like."""
+    """Turn exceptions of code that reads a file into an error that names it."""
     try:
         yield
     except SparselabelError:
@@ -53,7 +53,7 @@ def reading(file: Path, *remedies: str, error: Errors = DataError) -> Iterator[N
 
 @contextmanager
 def naming(file: Path | str) -> Iterator[None]:
-    """Put the file's name in front of an error of ours from code that does not know it."""
+    """Add the file's name to errors of code that does not know it."""
     try:
         yield
     except SparselabelError as error:
@@ -145,7 +145,7 @@ TOO_DEEP = f"lists or objects inside each other, more than {DEEPEST} deep"
 
 
 def _refuse_deep(content: Any) -> None:
-    """Raise if messages, comparisons and writing, which go down by themselves, could end in the stack."""
+    """Raise for values nested so deeply that recursive code would overflow the stack."""
     level = [content]
     for _ in range(DEEPEST):
         level = [

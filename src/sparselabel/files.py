@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 PARTLY_WRITTEN = " requested and "
-"""In numpy's error of an array that was written in part, which has no errno: the disk is full."""
+"""The text of numpy's error for a partly written array, which has no errno: the disk is full."""
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def named(path: Path) -> Iterator[None]:
 def atomic_write(path: Path) -> Iterator[Path]:
     """The path to write a file to; it is renamed when all is written, and removed if that fails.
 
-    Of several processes that write the same at a time each writes all of it: the last one's stays.
+    If several processes write the same file, each writes all of it, and the last one wins.
     """
     with named(path):
         partial, lock = _partial_of(path)
@@ -57,9 +57,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def _partial_of(path: Path) -> tuple[Path, int | None]:
-    """The name of a file until it is complete, and a lock on it; a name of its own if another holds the lock.
+    """The name of a file until it is complete, and a lock on it; another name if the lock is held.
 
-    What a killed process left has no lock, and is overwritten.
+    A killed process's file has no lock, and is overwritten.
     """
     partial = path.with_name(path.name + ".partial")
     while True:
@@ -132,7 +132,7 @@ def require_file_to_write(file: Path, *remedies: str) -> None:
 
 
 def _require_writable(path: Path, folder: Path, remedies: tuple[str, ...]) -> None:
-    """Write a temporary file in the nearest folder that exists: permissions do not tell everything."""
+    """Write a temporary file in the nearest existing folder: permissions do not show everything."""
     existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     if not existing.is_dir():
         raise RunError(f"{path} cannot be written ({existing} is a file, not a folder)", *remedies, what=path)

@@ -2,7 +2,7 @@
 
     run ──▶ save_pretrained ──▶ folder ──▶ (huggingface_hub uploads, downloads) ──▶ load_pretrained ──▶ run
 
-Paths of the machine that trained it stay there.
+Paths of the training machine are not included.
 """
 
 import shutil
@@ -24,7 +24,7 @@ FORMAT = 1
 MODEL, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
 SPLITS = ("test", "validation")
 NUMBERS = ("name", "value", "images", "labels")
-"""What is kept of the measures of a split."""
+"""The metrics of a split that are kept."""
 
 
 class SavedRun(TypedDict):
@@ -60,7 +60,7 @@ def save_pretrained(run: Run, folder: Path, *, force: bool = False) -> Path:
 
 
 def load_pretrained(source: str | Path, revision: str | None = None) -> TemporaryFolder:
-    """A run's folder, made of what ``save_pretrained`` wrote: a folder, or a model on the hub."""
+    """A run's folder, restored from a folder of ``save_pretrained`` or a model on the hub."""
     folder = Path(source) if Path(source).is_dir() else _downloaded(str(source), revision)
     missing = [name for name in (MODEL, CONFIG) if not (folder / name).is_file()]
     if missing:
@@ -98,7 +98,7 @@ def _downloaded(source: str, revision: str | None) -> Path:
 
     try:
         return Path(snapshot_download(source, revision=revision, allow_patterns=[MODEL, CONFIG, CARD]))
-    except Exception as error:  # whatever the hub's client raises, also for a path that is no name
+    except Exception as error:  # the hub's client raises many errors, also for a path that is no name
         first = "".join(str(error).strip().splitlines()[:1])
         raise ModelError(
             f"{source} is no folder here, and cannot be had from the hub ({type(error).__name__}: {first})",

@@ -1,8 +1,8 @@
 """Locks: one process writes a run, a comparison or prepared data at a time.
 
 The lock of a folder is the file ``.lock`` in it, that of a file ``.NAME.lock`` beside it, with the processes
-that have it. The system holds it (``flock``) and lets go of it when they end, however they end: a file that a
-dead process left is no lock. It is there only while somebody holds it, or was killed.
+that have it. The lock is the system's (``flock``), which releases it when a process ends in any way: the file
+alone is no lock. The file is removed by its holder, unless that was killed.
 """
 
 import contextlib
@@ -36,9 +36,9 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 @contextmanager
 def locked(folder: Path, *remedies: str, file: str = "", shared: bool = False) -> Iterator[None]:
-    """Hold the lock of a folder, which is made if it is not there, or of a file in it; refuses one taken.
+    """Hold the lock of a folder, which is made if necessary, or of a file in it; raises if it is taken.
 
-    Several may hold it ``shared``: they write files that are atomic, but nobody may replace the whole.
+    Several may hold it ``shared``, to write atomic files; then the folder cannot be replaced.
     """
     lock = folder / (f".{file}{LOCK}" if file else LOCK)
     made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
@@ -58,7 +58,7 @@ def locked(folder: Path, *remedies: str, file: str = "", shared: bool = False) -
 
 
 def _take(path: Path, file: Path, remedies: tuple[str, ...], shared: bool) -> int | None:
-    """The descriptor that holds the lock; None where nothing can be written, and so nothing be in the way."""
+    """The descriptor that holds the lock; None if nothing can be written there."""
     while True:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def _take(path: Path, file: Path, remedies: tuple[str, ...], shared: bool) -> in
 
 
 def _let_go(descriptor: int, file: Path, made: list[Path]) -> None:
-    """Remove the lock, unless others share it, and folders that were made for what then failed."""
+    """Remove the lock, unless others share it, and folders made for a run that failed."""
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if _is(descriptor, file):

@@ -24,7 +24,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def printable(text: str) -> str:
-    """A text whose control characters are spelled out: a class's name must not rule the terminal."""
+    """A text with control characters escaped: class names must not control the terminal."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
@@ -80,14 +80,14 @@ class Bar:
             self._progress.remove_task(self._task)
 
 
-_shown: list["Progress"] = []  # a terminal has room for one display: a bar inside another one joins it
+_shown: list["Progress"] = []  # a terminal has one display: nested bars join it
 
 
 @contextmanager
 def progress_bar(console: "Console", total: int | None, what: str) -> Iterator[Bar]:
     """Show a bar while the work inside goes on; it disappears when the work is done.
 
-    The total is None where nobody knows it before the end.
+    The total is None if it is unknown.
     """
     if not shows_bars(console) or (in_notebook() and console.quiet):
         console.print(f"{what} ...", markup=False, highlight=False)
@@ -118,7 +118,7 @@ def progress_bar(console: "Console", total: int | None, what: str) -> Iterator[B
 
 
 def first_process() -> bool:
-    """Whether this process speaks for all, where torchrun or Fabric has started several."""
+    """Whether this is the first of the processes of torchrun or Fabric."""
     return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
 
 

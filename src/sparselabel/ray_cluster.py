@@ -20,12 +20,15 @@ PACKAGES = ("sparselabel", "torch", "numpy")
 PATIENCE = 120  # seconds until a node that says nothing counts as unreachable
 ATTEMPTS = "2"  # to reach the head, of about 40 seconds each: Ray makes twenty by default
 SETTINGS = b"\x04"  # the type of the frame that each side of HTTP/2, which gRPC is made of, sends first
+DUMPS = "Raylet is terminated|temporarily unavailable"
+"""What Ray's messages of many lines have in them: its own logs, for every node that dies."""
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + SETTINGS + b"\0" * 5
 
 
 def import_ray() -> Any:
-    """Import Ray, without its usage reports."""
+    """Import Ray, without its usage reports and dumps."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", DUMPS)
     try:
         import ray
     except ImportError as error:
@@ -86,14 +89,14 @@ def _knock(address: str) -> None:
 def _silent() -> Iterator[None]:
     """Silence standard error while Ray starts: its C++ code logs there whatever the log level."""
     sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
+    stderr, devnull = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(devnull)
 
 
 class Node(NamedTuple):
@@ -224,11 +227,11 @@ def look_at(
         return versions, files
 
     task = ray.remote(num_cpus=0, max_retries=0)(look)
-    asked = [
+    answers = [
         task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False)).remote()
         for node in nodes
     ]
-    for node, answer in zip(nodes, asked, strict=True):
+    for node, answer in zip(nodes, answers, strict=True):
         try:
             yield node, Seen(*ray.get(answer, timeout=PATIENCE))
         except (NodeDiedError, TaskUnschedulableError) as error:

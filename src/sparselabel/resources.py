@@ -51,7 +51,7 @@ def _left_by_groups() -> Iterator[int]:
             most, used = _lines(folder / limit), _lines(folder / usage)
             if most and used and most[0].isdecimal() and used[0].isdecimal():
                 statistics = dict(line.split(" ", 1) for line in _lines(folder / "memory.stat"))
-                # Pages of files that nobody has used lately are given back when memory is short.
+                # Inactive file pages are reclaimed when memory is short.
                 yield max(0, int(most[0]) - int(used[0]) + int(statistics.get(cache, 0)))
             if folder == top:
                 break
@@ -70,7 +70,7 @@ def _kernel_bytes(file: Path, name: str) -> int | None:
 
 
 def peak_memory() -> int:
-    """The most bytes of RAM that this process has had at a time, since the peak was forgotten last."""
+    """Peak bytes of RAM of this process since the last ``forget_peak``."""
     peak = _kernel_bytes(STATUS, "VmHWM:")
     if peak is None:
         import resource
@@ -81,7 +81,7 @@ def peak_memory() -> int:
 
 
 def forget_peak() -> None:
-    """Let Linux count the peak anew; elsewhere it goes on from the process's beginning."""
+    """Reset the peak on Linux; elsewhere it counts from the process's start."""
     with suppress(OSError):
         RESET.write_text("5", encoding="ascii")
 
@@ -97,7 +97,7 @@ def _local_processes() -> int:
 def free_disk(path: Path) -> int:
     """Bytes free on the disk where ``path`` is or will be: this process's share.
 
-    The processes of other machines have theirs of it: what a run writes is on a disk that all share.
+    All processes of the run share it, as its disk is shared.
     """
     existing = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     return shutil.disk_usage(existing).free // int(os.environ.get("WORLD_SIZE", _local_processes()))
@@ -110,11 +110,12 @@ Refusal = Callable[[Path, int, int], ResourceError]
 def mapped_array(
     file: Path, kind: "npt.DTypeLike", shape: tuple[int, ...], refusal: Refusal
 ) -> "np.memmap[Any, np.dtype[Any]]":
-    """A new .npy file, mapped. Its room on the disk is taken: else a full one would end the process."""
+    """A new memory-mapped .npy file, allocated in full: a full disk would otherwise kill the process."""
     import numpy as np
 
     try:
         with named(file):
+            file.unlink(missing_ok=True)  # it may be a link, in a folder from elsewhere
             array = np.lib.format.open_memmap(file, "w+", kind, shape)
     except OSError:
         file.unlink(missing_ok=True)
@@ -148,9 +149,9 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # names and numbers of gli
 
 
 def give_back_memory() -> None:
-    """Give memory that is not used any more back to the system, which ``keep_freed_memory`` does not.
+    """Return unused memory to the system, after ``keep_freed_memory``.
 
-    For the end of one of many runs: what each leaves in between would add up. Linux with glibc only.
+    For the end of one of many runs, whose leftovers would add up. Linux with glibc only.
     """
     gc.collect()
     if not sys.platform.startswith("linux"):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sparselabel.review.run_review import Goal
 
 PEOPLES_WORK = ("answers.csv", "complete.csv")
-"""Files of a run that no program could make again."""
+"""Files of a run with people's work, which cannot be computed again."""
 OLD = ".replaced-run"
 """Folder in a run that is being replaced; killed on the way, the next run finds it and deletes the rest."""
 
@@ -60,13 +60,6 @@ CONTENTS = {
 """What run.json says of the content of files that the configuration only names."""
 REPLACE = (f"replace it ({param('force', True)})", f"choose another {param('out')}")
 """What to do about a run that is in the way."""
-ORACLES = ("bce", "bce-ls", "iun")
-"""Methods that see hidden labels: for runs of older versions, whose results do not say so."""
-
-
-def saw_hidden_labels(result: dict[str, Any] | None, method: str) -> bool:
-    """Whether a run's method was an oracle, which sees the labels that others do not."""
-    return bool((result or {}).get("oracle", method.partition("+")[0] in ORACLES))
 
 
 class Metadata(TypedDict):
@@ -108,13 +101,13 @@ class Result(TypedDict):
     """result.json."""
 
     method: str
-    oracle: NotRequired[bool]
+    oracle: bool
     best_epoch: Count
     epochs: Count
     validation: Measured | None
     test: Measured | None
     recovery: dict[str, float | None] | None
-    model_checksum: NotRequired[int]
+    model_checksum: NotRequired[int]  # not of a model from the hub
 
 
 class Mean(TypedDict):
@@ -157,9 +150,9 @@ class CostFile(TypedDict):
 class Run:
     """A run: its folder, and the data it was trained on.
 
-    The one way to open a run. ``moved`` is where its data is now, or the data itself; ``own_model`` is the
-    module it was trained with, if that was one of the user's own; ``temporary`` is its folder, if that goes
-    with the object. What needs the data or the model imports them when it is called.
+    The one way to open a run. ``moved`` is the new folder of its data, or the data itself; ``own_model`` is
+    the user's own module that it was trained with, if any; ``temporary`` is its folder, if that is deleted
+    with the object. Methods that need data or model import these when they are called.
     """
 
     path: Path
@@ -203,16 +196,16 @@ class Run:
         *,
         model: "nn.Module | None" = None,
     ) -> Self:
-        """A finished run; refuses a folder that is no run, and a run that is not finished.
+        """Open a finished run; raises for a folder that is no run, and for an unfinished run.
 
         Parameters
         ----------
         path
             Its folder.
         data
-            Its data, if that is no longer where it was, or was in memory.
+            Its data, if it has moved or was in memory.
         model
-            The module it was trained with, if that was one of your own (``train(model=...)``).
+            The module it was trained with, if that was your own (``train(model=...)``).
         """
         run = cls(Path(path), Path(data) if isinstance(data, str) else data, model)
         run.require_finished()
@@ -224,7 +217,7 @@ class Run:
         return self.result_file.is_file()
 
     def require_finished(self) -> None:
-        """Raise unless this is a run that came to its end."""
+        """Raise unless this run is finished."""
         self.metadata()
         if not self.finished:
             data = self.metadata().get("data", "DATA")
@@ -234,7 +227,7 @@ class Run:
     def begin(
         self, config: TrainConfig, about: dict[str, Any], *, resume: bool, force: bool, answers: bytes = b""
     ) -> None:
-        """Make the folder, or take up a run of the same configuration; nothing is overwritten unasked.
+        """Make the folder, or resume a run of the same configuration; only ``force`` overwrites anything.
 
         ``answers`` is the content of given-answers.csv, if the run is trained with some.
         """
@@ -250,7 +243,7 @@ class Run:
         configuration.save(config, self.config_file)
 
     def goes_on(self, config: TrainConfig, about: dict[str, Any], *, resume: bool, force: bool) -> bool:
-        """Whether there is a run to go on with; refuses what is in the way, and writes nothing."""
+        """Whether there is a run to resume; raises for anything else in the folder, and writes nothing."""
         if self.config_file.exists() and not force:
             if not resume:
                 state = "finished" if self.finished else "unfinished"
@@ -265,18 +258,20 @@ class Run:
         return False
 
     def refuse_taken(self, force: bool) -> None:
-        """Raise if something other than a run is in the way."""
+        """Raise if the path exists and is not a run."""
         if self.path.exists() and not self.config_file.exists() and not self._replaceable(force):
             raise RunError(
                 f"{self.path} exists and is not a run", f"choose another {param('out')}", "remove it yourself"
             )
 
     def _clear(self) -> None:
-        """Delete the run, or what is left of one, but not what people have answered.
+        """Delete the run, or the rest of one, but not reviewers' answers.
 
-        Killed at any moment it leaves a run that goes on, or a folder that tells that the rest must go.
+        If killed at any moment it leaves a run that can be resumed, or a folder marked for deletion.
         """
         old = self.path / OLD
+        if old.is_symlink():  # in a folder from elsewhere: nothing is moved to where it points
+            old.unlink()
         old.mkdir(exist_ok=True)
         for file in (self.result_file, self.config_file):  # in this order: without the second it is no run
             if file.exists():
@@ -290,7 +285,7 @@ class Run:
         shutil.rmtree(old)
 
     def _replaceable(self, force: bool) -> bool:
-        """Whether nothing but a run would be lost: ``force`` must not delete a folder of photos."""
+        """Whether the folder has only a run's files: ``force`` must not delete a folder of photos."""
         if not self.path.is_dir():
             return False
         names = {item.name for item in self.path.iterdir()}
@@ -299,7 +294,7 @@ class Run:
         return just_begun or OLD in names or (force and "run.json" in names)
 
     def refuse_other_data(self, about: dict[str, Any]) -> None:
-        """Raise if a run that is there was begun on other data than ``about`` names."""
+        """Raise if an existing run was begun on other data than ``about`` names."""
         if not self.config_file.exists():
             return
         before = self.metadata()
@@ -335,8 +330,8 @@ class Run:
                 *REPLACE,
             )
         metadata = self.metadata()
-        for key, what in CONTENTS.items():  # runs of older versions do not have them
-            if key in metadata and metadata[key] != about.get(key):
+        for key, what in CONTENTS.items():
+            if metadata.get(key) != about.get(key):
                 raise RunError(
                     f"{self.path} was begun with {what} of the same name, but of other content",
                     "bring the old one back",
@@ -365,12 +360,12 @@ class Run:
         return file
 
     def data_name(self, split: str) -> str:
-        """The data it was trained on, for a message: its folder, and how one of its splits begins."""
+        """The data it was trained on, for a message: its folder and a short digest of a split."""
         about = self.metadata()
         return f"{about['data']}, {split} {about['data_digest'].get(split, 'missing')[:8]}"
 
     def cost(self) -> dict[str, Any]:
-        """Seconds and bytes of peak memory; empty for a run of an older version."""
+        """Seconds and bytes of peak memory; empty before the first session has ended."""
         return {**read_json(self.cost_file, CostFile, "remove it")} if self.cost_file.is_file() else {}
 
     def result(self) -> dict[str, Any]:
@@ -391,7 +386,7 @@ class Run:
         return self.moved if isinstance(self.moved, Path) else self.moved.folder
 
     def data(self) -> "Dataset":
-        """The prepared data as the run saw it: with its labels and the reviewers' answers, if any."""
+        """The prepared data with the labels and reviewers' answers of the run's training."""
         from sparselabel.data.answers import read_answers, with_answers
         from sparselabel.data.dataset import open_prepared
         from sparselabel.data.redraw_labels import redraw_labels
@@ -415,7 +410,7 @@ class Run:
         return with_answers(data, read_answers(given), str(given)) if given.is_file() else data
 
     def split(self, name: str) -> "PreparedSplit":
-        """A split of its data; refuses one that has changed since training."""
+        """A split of its data; raises if it has changed since training."""
         from sparselabel.data.dataset import require_as_written
 
         data = self.data()
@@ -442,7 +437,7 @@ class Run:
         return load_classifier(self)
 
     def metrics(self, split: str = "test", *, workers: int | None = None) -> dict[str, Any]:
-        """All measures on a split, "mAP" first; images are scored once, and the scores kept in the run."""
+        """All metrics of a split, as shares of 1, "mAP" first; images are scored once, and scores saved."""
         from sparselabel.inference.evaluate import evaluate_run
 
         file = self.evaluation_file(split)
@@ -496,12 +491,12 @@ class Run:
         resume: bool = False,
         force: bool = False,
     ) -> Path:
-        """Predict on a Ray cluster, whose address is ``cluster``, into files in the folder ``out``: its path.
+        """Predict on the Ray cluster at ``cluster``, into files in the folder ``out``; returns its path.
 
-        Images are what the command ``predict`` takes: files, folders, patterns, lists, addresses, tars and
-        Parquet tables, whose images are in ``column``.
+        Images are those of the command ``predict``: files, folders, patterns, lists, addresses, tars and
+        Parquet tables, with images in ``column``.
         """
-        from sparselabel.inference.cluster import Place, predict_on_cluster
+        from sparselabel.inference.predict_on_ray import Place, predict_on_cluster
 
         words = [images] if isinstance(images, str | Path) else images
         predict_on_cluster(
@@ -512,7 +507,7 @@ class Run:
         return Path(out)
 
     def maps(self, images: Any, *, workers: int | None = None) -> "list[npt.NDArray[np.float32] | None]":
-        """Logits (L, h, w) of each image's cells: where the model sees each class."""
+        """Logits (L, h, w) of each image's cells."""
         return [prediction.maps for prediction in self.predict(images, maps=True, workers=workers)]
 
     def report(self, out: str | Path | None = None, *, workers: int | None = None) -> Path:
@@ -538,7 +533,7 @@ class Run:
         browser: bool = True,
         workers: int | None = None,
     ) -> Path:
-        """Ask people to confirm or reject suggested labels, on a page that this machine alone can open.
+        """Ask people to confirm or reject suggested labels, on a local web page.
 
         Serves until it is interrupted (Ctrl-C, or a notebook's stop button); returns the file of answers,
         which ``train(..., answers=FILE)`` learns from.
@@ -550,7 +545,7 @@ class Run:
         reviewer
             Name to save with the answers; default: your login name.
         goal
-            What the questions are for: "labels" that training lacks, "thresholds" to rely on (validation
+            The purpose of the questions: "labels" (missing training labels), "thresholds" (validation
             images), or "count" (all labels of random images, for expected positives).
         port
             Port of the page; if it is in use, another one is taken.
@@ -587,10 +582,10 @@ class Run:
         return Path(out)
 
     def save_pretrained(self, folder: str | Path, *, force: bool = False) -> Path:
-        """Write the model as the Hugging Face hub has them: model.safetensors, config.json, a model card.
+        """Write the model in the Hugging Face hub's layout: model.safetensors, config.json, a model card.
 
-        The card leaves the license to you. ``huggingface_hub.upload_folder`` publishes the folder. Files of
-        a model that is there are replaced with ``force`` only.
+        The card leaves the license to you. ``huggingface_hub.upload_folder`` publishes the folder. Existing
+        files are replaced with ``force`` only.
         """
         from sparselabel.hub import save_pretrained
 
@@ -607,9 +602,8 @@ class Run:
     ) -> Self:
         """A run that ``save_pretrained`` wrote: a folder, or a model on the hub (``"name/model"``).
 
-        It predicts, exports and has a ``model``. What is about its data needs ``data``, and a module of your
-        own needs ``model``, as in ``open``. No program in the files is run. ``revision`` is a version on the
-        hub.
+        It predicts, exports and has a ``model``. Methods about its data need ``data``, and your own module is
+        given as ``model``, as in ``open``. No code in the files is run. ``revision`` is a version on the hub.
         """
         from sparselabel.hub import load_pretrained
 

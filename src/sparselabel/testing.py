@@ -5,6 +5,7 @@ def test_my_loss():
 """
 
 import copy
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
+from sparselabel.errors import DataWarning
 from sparselabel.losses.registry import needs_of, settings_of
 from sparselabel.losses.sparse_loss import SparseLoss
 from sparselabel.models.classifier import Output
@@ -25,8 +27,8 @@ COUNT, CLASSES, EPOCHS = 12, 4, 3
 def check_loss(name: str, **settings: Any) -> None:
     """Raise an AssertionError that says what is wrong with a registered loss, or with a combination.
 
-    Its values and gradients are finite at |logit| = 100; the order of images and padding (index -1) mean
-    nothing; a state that is saved and loaded goes on to the same bits.
+    Its values and gradients are finite at |logit| = 100; the order of images and padding (index -1) do not
+    matter; a saved and loaded state continues to the same bits.
     """
     _check(isinstance(name, str), f"check_loss takes the name of a registered loss, not {name!r}")
     if "expected_positives" in settings_of(name):
@@ -82,7 +84,11 @@ def _criterion(name: str, settings: dict[str, Any]) -> SparseLoss:
         np.zeros((known, 2), np.float32),
     )
     located = points if needs.spatial_labels else None
-    return SparseLoss(name, labels, epochs=EPOCHS, lr=0.1, truth=truth, spatial_labels=located, **settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        return SparseLoss(
+            name, labels, epochs=EPOCHS, lr=0.1, truth=truth, spatial_labels=located, **settings
+        )
 
 
 def _last(

@@ -21,6 +21,7 @@ from sparselabel.config import TrainConfig
 from sparselabel.review.server import ReviewServer
 
 RESULT: dict[str, Any] = {
+    "oracle": False,
     "best_epoch": 2,
     "epochs": 3,
     "validation": {"name": "mAP", "value": 0.5},

@@ -29,6 +29,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     def run(run: Run, split: str, **others: Any) -> dict[str, Any]:
         calls.append({"path": run.path, "data": run.moved, "split": split, **others})
         about = {"run": str(run.path), "split": split, "recovery": {"model": 0.5, "estimates": None}}
+        about["engine"] = "torch"
         return about | label_metrics(SCORES, LABELS, others["threshold"])
 
     monkeypatch.setattr("sparselabel.inference.evaluate.evaluate_run", run)
@@ -100,7 +101,8 @@ def test_evaluate_shows_real(command: Command, monkeypatch: pytest.MonkeyPatch) 
 
     def published(name: str, data: Path, split: str, **others: Any) -> dict[str, Any]:
         calls.append({"name": name, "data": data, "split": split, **others})
-        measured = {"run": name, "split": split, "recovery": None} | label_metrics(SCORES, LABELS, 0.5)
+        measured = {"run": name, "split": split, "recovery": None, "engine": "torch"}
+        measured |= label_metrics(SCORES, LABELS, 0.5)
         real = real_metrics(SCORES, LABELS.values, part)
         return measured | {"real": real, "real_by_logits": real}
 
@@ -154,7 +156,8 @@ def test_evaluate_shows_calibration_and_thresholds(
     )
 
     def run(run: Run, split: str, **others: Any) -> dict[str, Any]:
-        about = {"run": str(run.path), "split": split, "recovery": None} | label_metrics(SCORES, LABELS)
+        about = {"run": str(run.path), "split": split, "recovery": None, "engine": "torch"}
+        about |= label_metrics(SCORES, LABELS)
         return about | {"decided": threshold_metrics(SCORES, LABELS, class_thresholds)}
 
     monkeypatch.setattr("sparselabel.inference.evaluate.evaluate_run", run)

@@ -172,7 +172,7 @@ def test_predict_on_a_cluster(command: Command, photos: Path, monkeypatch: pytes
         given.update(how, images=images, out=out, place=place)
         return {"images": 4, "labels": 4, "broken": 1, "engine": "torch", "errors": []}
 
-    monkeypatch.setattr("sparselabel.inference.cluster.predict_on_cluster", on_cluster)
+    monkeypatch.setattr("sparselabel.inference.predict_on_ray.predict_on_cluster", on_cluster)
     monkeypatch.setattr("sparselabel.run.Run.open", lambda path: path)
     flags = (
         "--cluster",

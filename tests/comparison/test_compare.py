@@ -110,7 +110,10 @@ def test_keywords_are_settings(tmp_path: Path, data: Dataset, monkeypatch: pytes
 
     def train(data: Dataset, config: TrainConfig, *given: Any) -> dict[str, Any]:
         seen.append(config)
-        return {"validation": {"value": 0.5, "name": "mAP"}, "test": {"value": 0.25, "name": "mAP"}}
+        metrics = {
+            name: {"value": value, "name": "mAP"} for name, value in (("validation", 0.5), ("test", 0.25))
+        }
+        return {"oracle": False} | metrics
 
     monkeypatch.setattr("sparselabel.training.train_run.train_run", train)
     monkeypatch.setattr("sparselabel.training.stacked_heads.stack_key", lambda *given: None)  # one by one

@@ -27,7 +27,10 @@ def test_only_the_chosen_heads_are_fine_tuned(tmp_path: Path) -> None:
     heads = plan_runs(alone, ["an", "role"], [0, 1], out, of_head)
     values = {("an", "0.01"): 0.3, ("an", "0.1"): 0.4, ("role", "0.01"): 0.5, ("role", "0.1"): 0.2}
     outcomes = [
-        Outcome(run, {"validation": {"value": values[run.method, run.chosen[0][1]]}, "test": None})
+        Outcome(
+            run,
+            {"oracle": False, "validation": {"value": values[run.method, run.chosen[0][1]]}, "test": None},
+        )
         for run in heads
     ]
     planned = plan_runs(BOTH, ["an", "role"], [0, 1], tmp_path, CHOOSE)

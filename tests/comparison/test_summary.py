@@ -21,6 +21,7 @@ def row(method: str, *test: float, value: str = "") -> Row:
 
 def result(validation: float | None, test: float | None, **more: Any) -> dict[str, Any]:
     return {
+        "oracle": False,
         "validation": None if validation is None else {"value": validation, **more},
         "test": None if test is None else {"value": test},
     }

@@ -237,7 +237,8 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         (HeadPhase, {"lr": math.inf}, "`head.lr` must be above 0, not inf"),
         (FinetunePhase, {"batch_size": 0}, "`finetune.batch_size` must be at least 1, not 0"),
         (FinetunePhase, {"ema_decay": 1.0}, r"`finetune.ema_decay` must be in \[0, 1\), not 1.0"),
-        (Views, {"size": 15}, "`views.size` must be at least 16 pixels, not 15"),
+        (Views, {"size": 15}, "`views.size` must be from 16 to 16,384 pixels, not 15"),
+        (Views, {"size": 10**11}, "`views.size` must be from 16 to 16,384 pixels"),  # Pillow overflowed
         (Views, {"smallest_crop": 0.0}, r"`views.smallest_crop` must be in \(0, 1\], not 0.0"),
         (Views, {"flip": 1.5}, r"`views.flip` must be in \[0, 1\], not 1.5"),
         (

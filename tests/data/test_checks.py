@@ -127,7 +127,7 @@ def test_marks_of_what_is_not_there() -> None:
         np.zeros((3, 2), np.float32),
     )
     problem = found(made(("ant", "bee"), {"train": [[1, 0], [0, 1]] * 5}, spatial_labels))["stray-marks"]
-    assert problem.what.startswith("2 points or boxes of train are of classes that their images are not said")
+    assert problem.what.startswith("2 points or boxes of train are of classes that are not labeled present")
     assert problem.items == ("train-1.jpg",)
 
 

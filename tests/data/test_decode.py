@@ -209,7 +209,7 @@ def test_no_program_is_started_for_an_image(tmp_path: Path, monkeypatch: pytest.
     file = tmp_path / "photo.jpg"
     Image.fromarray(smooth(16, 20)).save(file, "EPS")
     monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *_, **__: pytest.fail("Ghostscript"))
-    with pytest.raises(DataError, match="cannot identify image file"):
+    with pytest.raises(DataError, match="in none of the formats that are read"):
         load(file)
     with pytest.raises(UnidentifiedImageError):
         size_of(file)

@@ -1,4 +1,6 @@
 import gzip
+import io
+import os
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 from sparselabel.data import remote_files
 from sparselabel.data.image_paths import check_image_words, image_paths, images, parts
 from sparselabel.data.image_shards import ShardImage, check_shard, read_image, shard_images, table_images
+from sparselabel.data.stored_images import scan
 from sparselabel.errors import ConfigError, DataError
 from tests.data.http_files import Ranges, served
 from tests.data.shards import png, write_table, write_tar
@@ -280,8 +283,6 @@ def test_a_table_of_others_unpacks_nothing_and_logs_in_nowhere(scheme: str) -> N
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
 def test_a_table_that_names_a_pipe_keeps_nobody_waiting(tmp_path: Path, scheme: str) -> None:
-    import os
-
     os.mkfifo(tmp_path / "pipe.jpg")
     table = str(tmp_path / "t.parquet")
     write_table(Path(table), {"path": [f"{scheme}{tmp_path}/pipe.jpg", f"{scheme}/dev/zero"]})
@@ -301,6 +302,63 @@ def test_an_image_that_claims_terabytes(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.jpg has 4,398,046,511,104 bytes") as caught:
         [*shard_images(str(tmp_path / "a.tar.gz"))]
     assert caught.value.what == str(tmp_path / "a.tar.gz")
+
+
+def test_links_and_files_with_holes_are_not_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "a.tar"
+    kinds = {"link.png": tarfile.LNKTYPE, "soft.png": tarfile.SYMTYPE, "folder.png": tarfile.DIRTYPE}
+    with tarfile.open(file, "w", format=tarfile.PAX_FORMAT) as tar:
+        for name, kind in kinds.items():
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "a.png"
+            tar.addfile(member)
+        holes = tarfile.TarInfo("holes.png")
+        holes.size, holes.pax_headers = len(RED), {"GNU.sparse.map": "0,9", "GNU.sparse.size": "99"}
+        tar.addfile(holes, io.BytesIO(RED))
+        plain = tarfile.TarInfo("a.png")
+        plain.size = len(RED)
+        tar.addfile(plain, io.BytesIO(RED))
+    given = [
+        (image.name, image.content) for image in shard_images(str(file)) if isinstance(image, ShardImage)
+    ]
+    assert given == [
+        (f"{file}/{name}", content)
+        for name, content in {"link.png": b"", "soft.png": b"", "holes.png": b"", "a.png": RED}.items()
+    ]
+    assert {*scan([str(file)]).problems} == {"link.png", "soft.png", "holes.png"}
+
+
+@pytest.mark.parametrize("content", [5, "text", [1], {"a": 1}])
+def test_a_struct_whose_bytes_are_none(folder: Path, content: object) -> None:
+    write_table(Path("e.parquet"), {"image": [{"bytes": content, "path": "photos/a.png"}]})
+    with pytest.raises(DataError, match="has no column of images"):
+        table_images("e.parquet")
+    with pytest.raises(DataError, match="has neither bytes nor paths"):
+        table_images("e.parquet", "image")
+
+
+@pytest.mark.parametrize("path", [7, b"photos/a.png", None, {"a": 1}])
+def test_a_struct_whose_path_is_none(folder: Path, path: object) -> None:
+    write_table(Path("e.parquet"), {"image": [{"bytes": None, "path": path}]})
+    (image,) = shard_images("e.parquet")
+    assert isinstance(image, ShardImage)
+    assert (image.content, image.problem) == (b"", "e.parquet, row 0: there is no image")
+
+
+def test_the_same_words_for_the_same_broken_image(folder: Path) -> None:
+    """Pillow's have an address in memory: predictions would differ from run to run."""
+    (error,) = {one.error for one in predictor()(images(["s-00.tar"]), workers=0) if one.error}
+    assert error == (
+        "s-00.tar/4.png cannot be read as an image (it is in none of the formats that are read): mend it or "
+        "leave it out"
+    )
+
+
+def test_a_pipe_is_no_shard(tmp_path: Path) -> None:
+    for name in ("a.tgz", "a.tar", "a.parquet"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(DataError, match=r"is a pipe|is cut short"):
+            [*images(image_paths([f"{tmp_path}/{name}"]))]
 
 
 def test_a_column_without_a_name(folder: Path) -> None:  # found by the fuzzer

@@ -220,12 +220,7 @@ def test_training_sees_the_marks_of_complete_data_and_none_where_labels_are_hidd
     assert (len(sparse.train.seen), len(sparse.train.spatial_labels)) == (0, 2)
     assert len(same_labels.train.seen) == 2  # nothing is hidden
     assert same_labels.train.digest == everything.train.digest != sparse.train.digest
-    for made, count in ((everything, 2), (sparse, 0)):  # older versions did not say it
-        index = made.folder / "dataset.json"
-        said = json.loads(index.read_text())
-        del said["splits"]["train"]["seen"]
-        said["format"] = 1
-        index.write_text(json.dumps(said))
+    for made, count in ((everything, 2), (sparse, 0)):
         assert len(open_prepared(made.folder).train.seen) == count
 
 

@@ -203,3 +203,9 @@ def test_a_table_that_has_become_shorter(folder: Path) -> None:
         data.train.image(row_of[first])
     with pytest.raises(DataError, match=r"t\.parquet cannot be read"):
         data.train.image(row_of[gone])  # its group is not there
+
+
+def test_shards_in_a_folder_must_be_named(folder: Path) -> None:
+    with pytest.raises(DataError, match=r"is not in shards; .*\('shards/\*.tar'\)") as refused:
+        Dataset.from_table("labels.csv", images="shards", out="prepared")
+    assert refused.value.parameters[0] == "images"

@@ -3,7 +3,8 @@
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -310,9 +311,9 @@ def _recipe(folder: Path) -> None:
 
 
 def _read_recipe(folder: Path) -> object:
-    from sparselabel.cli.arguments import FromFile, told_by
+    from sparselabel.cli.arguments import FromFile, recipe_in
 
-    return told_by(FromFile(folder / "recipe.toml"))
+    return recipe_in(FromFile(folder / "recipe.toml"))
 
 
 def _prior(folder: Path) -> None:
@@ -372,23 +373,27 @@ def _read_prepared(folder: Path) -> object:
     ]
 
 
-def _stored(folder: Path) -> None:
-    """Prepared data with images in shards, and labels in compressed rows."""
-    from sparselabel.data import labels
-    from sparselabel.data.dataset import Dataset
+def _stored(shard: str) -> Write:
+    """Prepared data with images in a shard, and labels in compressed rows."""
 
-    _images(folder / "photos", *(f"{number}.jpg" for number in range(6)))
-    content = {file.name: file.read_bytes() for file in sorted((folder / "photos").iterdir())}
-    write_tar(folder / "shards/a.tar", content)
-    write_table(folder / "shards/b.parquet", {"key": [*content], "jpg": [*content.values()]}, rows=2)
-    parts = ("train", "train", "train", "val", "test", "test")
-    rows = [f"{n}.jpg,cat,1,{part}\n{n}.jpg,dog,{n % 2},{part}\n" for n, part in enumerate(parts)]
-    _texts(folder, {"labels.csv": "image,label,value,split\n" + "".join(rows)})
-    with patch.multiple(labels, SPARSE_FROM=1, SMALLER=0):
-        for name in ("a.tar", "b.parquet"):
-            out = folder / "data" / name.partition(".")[0]
-            Dataset.from_table(folder / "labels.csv", images=str(folder / "shards" / name), out=out)
-            _without_checksums(out)
+    def write(folder: Path) -> None:
+        from sparselabel.data import labels
+        from sparselabel.data.dataset import Dataset
+
+        _images(folder / "photos", *(f"{number}.jpg" for number in range(6)))
+        content = {file.name: file.read_bytes() for file in sorted((folder / "photos").iterdir())}
+        if shard.endswith(".tar"):
+            write_tar(folder / shard, content)
+        else:
+            write_table(folder / shard, {"key": [*content], "jpg": [*content.values()]}, rows=2)
+        parts = ("train", "train", "train", "val", "test", "test")
+        rows = [f"{n}.jpg,cat,1,{part}\n{n}.jpg,dog,{n % 2},{part}\n" for n, part in enumerate(parts)]
+        _texts(folder, {"labels.csv": "image,label,value,split\n" + "".join(rows)})
+        with patch.multiple(labels, SPARSE_FROM=1, SMALLER=0):
+            Dataset.from_table(folder / "labels.csv", images=str(folder / shard), out=folder / "data")
+            _without_checksums(folder / "data")
+
+    return write
 
 
 def _read_stored(folder: Path) -> object:
@@ -397,14 +402,9 @@ def _read_stored(folder: Path) -> object:
 
     stored_images._group.cache_clear()
     read: list[object] = []
-    for name in ("a", "b"):
-        for split in open_prepared(folder / "data" / name).splits.values():
-            labels = [split.observed.matrix[row] for row in range(len(split))]
-            read += [
-                split.truth.counts(),
-                labels,
-                [split.image(row, check=False) for row in range(len(split))],
-            ]
+    for split in open_prepared(folder / "data").splits.values():
+        labels = [split.observed.matrix[row] for row in range(len(split))]
+        read += [split.truth.counts(), labels, [split.image(row, check=False) for row in range(len(split))]]
     return read
 
 
@@ -434,7 +434,7 @@ def _run(folder: Path) -> None:
         measured[name]["decided"] = threshold_metrics(some, labels, thresholds)
     write_json(run.result_file, {
         "method": "an", "oracle": False, "best_epoch": 1, "epochs": 1, "validation": measured["val"],
-        "test": measured["test"], "recovery": None,
+        "test": measured["test"], "recovery": None, "model_checksum": 0,
     })  # fmt: skip
     write_json(run.cost_file, {"seconds": 1.5, "peak_memory": 100})
     write_json(
@@ -482,6 +482,16 @@ def _data(folder: Path) -> Any:
     return open_prepared(folder / "data")
 
 
+@contextmanager
+def _opened_once(folder: Path) -> Iterator[None]:
+    """The same for what opens the data of a run by itself."""
+    from sparselabel.data import dataset
+
+    data, by_itself = _data(folder), dataset.open_prepared
+    with patch.object(dataset, "open_prepared", lambda of: data if of == data.folder else by_itself(of)):
+        yield
+
+
 def _run_of(folder: Path) -> Run:
     return Run(folder / "run", _data(folder))
 
@@ -491,7 +501,8 @@ def _read_run(folder: Path) -> object:
     from sparselabel.report.run_data import read_runs
 
     run = Run.open(folder / "run")
-    reported = read_runs([run.path]).runs[0]
+    with _opened_once(folder):
+        reported = read_runs([run.path]).runs[0]
     return run.config(), run.cost(), reported.measured("test"), load_class_thresholds(run).thresholds()
 
 
@@ -548,11 +559,12 @@ def _read_figures(folder: Path) -> object:
     from sparselabel.report.figures.watched_images import Watched
     from sparselabel.report.run_data import read_runs
 
-    about = read_runs([_run_of(folder)])
-    missing = read_missing(about)
-    watched = Watched(folder / "run")
-    names = [str(watched.split.truth.ids[row]) for row in watched.last.rows]
-    return missing and missing_rows(about, missing), names, read_located(folder / "run", "test").scores
+    with _opened_once(folder):
+        about = read_runs([_run_of(folder)])
+        missing = read_missing(about)
+        watched = Watched(folder / "run")
+        names = [str(watched.split.truth.ids[row]) for row in watched.last.rows]
+        return missing and missing_rows(about, missing), names, read_located(folder / "run", "test").scores
 
 
 def _large_scores(folder: Path) -> None:
@@ -707,17 +719,20 @@ def _read_image_files(folder: Path) -> object:
 def _shards(folder: Path) -> None:
     _image_files(folder / "images")
     content = {file.name: file.read_bytes() for file in (folder / "images").iterdir()}
-    write_tar(folder / "a.tar", content)
-    write_tar(folder / "b.tgz", content, "w:gz")
+    named = content | {"é" * 60 + ".gif": content["a.gif"]}  # which takes a header of its own
+    write_tar(folder / "a.tar", named)
+    write_tar(folder / "b.tgz", named, "w:gz")
     write_table(folder / "c.parquet", {"key": [*content], "image": [*content.values()]}, rows=2)
+    images = [{"bytes": content["a.gif"], "path": "a.gif"}, {"bytes": None, "path": "images/a.gif"}]
+    write_table(folder / "d.parquet", {"image": images})
 
 
 def _read_shards(folder: Path) -> object:
     from sparselabel.data.image_paths import images
     from sparselabel.data.stored_images import scan
 
-    found = [*images(str(folder / name) for name in ("a.tar", "b.tgz", "c.parquet"))]
-    return found, scan([str(folder / "a.tar")]), scan([str(folder / "c.parquet")])
+    found = [*images(str(folder / name) for name in ("a.tar", "b.tgz", "c.parquet", "d.parquet"))]
+    return found, *(scan([str(folder / name)]) for name in ("a.tar", "c.parquet", "d.parquet"))
 
 
 def _job(folder: Path) -> None:
@@ -730,7 +745,7 @@ def _job(folder: Path) -> None:
 
 
 def _read_job(folder: Path) -> object:
-    from sparselabel.inference.cluster import Done, JobFile, Task
+    from sparselabel.inference.predict_on_ray import Done, JobFile, Task
     from sparselabel.inference.prediction_shards import PredictionShards
     from tests.inference.stub import predictor
 
@@ -822,8 +837,9 @@ FORMATS: dict[str, Format] = {
     "recipe": Format(_recipe, _read_recipe, ("recipe.toml",)),
     "prior": Format(_prior, _read_prior, ("prior.json", "prior.csv")),
     "expected positives": Format(_expected, _read_expected, ("expected.json",)),
-    "stored images": Format(
-        _stored, _read_stored, ("data/*/dataset.json", "data/*/*/*.npy", "shards/*.tar", "shards/*.parquet")
+    "images in a tar": Format(_stored("a.tar"), _read_stored, ("data/dataset.json", "data/*/*.npy", "a.tar")),
+    "images in a table": Format(
+        _stored("a.parquet"), _read_stored, ("data/dataset.json", "data/*/*.npy", "a.parquet")
     ),
     "plan": Format(_plan, _read_plan, ("plan.json",)),
     "list of images": Format(_lists, _read_lists, ("list.txt",)),
@@ -845,7 +861,7 @@ FORMATS: dict[str, Format] = {
     "comparison": Format(_run, _read_comparison, ("comparison.json",)),
     "weights": Format(_weights, _read_weights, ("weights.safetensors", "weights.pt")),
     "images": Format(_image_files, _read_image_files, ("*",)),
-    "shards of images": Format(_shards, _read_shards, ("a.tar", "b.tgz", "c.parquet")),
+    "shards of images": Format(_shards, _read_shards, ("a.tar", "b.tgz", "*.parquet")),
     "job on a cluster": Format(_job, _read_job, ("out/*.json", "out/*/*.json")),
     "features": Format(_features, _read_features, ("features.*",)),
     "predictions": Format(_predictions, _read_predictions, ("*",)),

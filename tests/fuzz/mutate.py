@@ -1,12 +1,14 @@
 """Damage for files: bytes, words and the structure of their format, all drawn from a seeded generator."""
 
 import ast
+import gzip
 import io
 import json
 import re
 import struct
 import tomllib
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import PurePath
 from random import Random
@@ -281,7 +283,7 @@ def _zip(random: Random, content: bytes) -> bytes:
             kind = random.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA))
             members[name] += bytes(random.choice((0, 20_000_000)) if random.random() < 0.02 else 0)
         case _:
-            change = _npy if name.endswith(".npy") else random.choice(BYTES)
+            change = STRUCTURES.get(PurePath(name).suffix, random.choice(BYTES))
             members[name] = change(random, members[name])
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", kind) as archive:
@@ -314,6 +316,10 @@ def _parquet(random: Random, content: bytes) -> bytes:
             [b"\xff"] * count,
             [[1]] * count,
             [True] * count,
+            [{"bytes": random.choice(VALUES[15:22]), "path": random.choice(VALUES[15:22])}] * count,
+            [{"bytes": random.choice((b"", b"\xff", None, 5)), "path": random.choice(("a.jpg", 7, None))}]
+            * count,
+            [{"a": 1}] * count,
         )
     )
     name = random.choice((table.column_names[at], "x", "", "a\0b", "image"))
@@ -323,8 +329,72 @@ def _parquet(random: Random, content: bytes) -> bytes:
     return stream.getvalue()
 
 
+TAR_FIELDS = ((0, 100), (124, 136), (124, 136), (156, 157), (156, 157), (157, 257), (257, 265), (345, 500))
+TAR_VALUES = (
+    *(
+        b"L",
+        b"K",
+        b"x",
+        b"g",
+        b"S",
+        b"1",
+        b"2",
+        b"5",
+        b"\x80",
+        b"\xff" * 12,
+        b"7" * 11,
+        b"0",
+        b"-1",
+        b"-7777777",
+    ),
+    *(b"\x80" + bytes(10) + b"\x10", b"\x80" + b"\xff" * 11, b"\x00\xff", b"a.jpg"),
+)
+
+
+def _tar(random: Random, content: bytes) -> bytes:
+    """Of a tar: a field of a header, with a checksum that fits; or what a long header says."""
+    starts = [at for at in range(0, len(content) - 511, 512) if content[at + 257 : at + 262] == b"ustar"]
+    at = random.choice(starts)
+    header, rest = bytearray(content[at : at + 512]), content[at + 512 :]
+    if bytes(header[156:157]) in (b"x", b"g") and random.random() < 0.7:
+        return content[: at + 512] + random.choice(BYTES)(random, rest[:512])[:512].ljust(512) + rest[512:]
+    first, last = random.choice(TAR_FIELDS)
+    value = random.choice((*WORDS, *TAR_VALUES, *TAR_VALUES, random.randbytes(8)))
+    header[first:last] = value[: last - first].ljust(last - first, b"\0")
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return content[:at] + bytes(header) + rest
+
+
+def _tgz(random: Random, content: bytes) -> bytes:
+    return gzip.compress(_tar(random, gzip.decompress(content)), 1)
+
+
+def _png(random: Random, content: bytes) -> bytes:
+    """Of a PNG: a chunk more, less or changed, with a checksum that fits."""
+    chunks, at = [], 8
+    while at < len(content):
+        (length,) = struct.unpack(">I", content[at : at + 4])
+        chunks.append((content[at + 4 : at + 8], content[at + 8 : at + 8 + length]))
+        at += 12 + length
+    number = random.randrange(len(chunks))
+    match random.randrange(4):
+        case 0:
+            del chunks[number]
+        case 1:
+            kind = random.choice((b"iCCP", b"eXIf", b"tRNS", b"zTXt", b"PLTE", b"acTL", b"fdAT", b"sBIT"))
+            chunks.insert(number, (kind, random.choice((*WORDS, random.randbytes(30)))))
+        case _:
+            kind, data = chunks[number]
+            chunks[number] = kind, random.choice(BYTES)(random, data)
+    return content[:8] + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
+
+
 STRUCTURES: dict[str, Mutator] = {
     ".csv": _lines, ".tsv": _lines, ".txt": _lines, ".xml": _xml, ".json": _json, ".jsonl": _json_lines,
     ".toml": _toml, ".npy": _npy, ".npz": _zip, ".pt": _zip, ".safetensors": _safetensors,
-    ".parquet": _parquet,
+    ".parquet": _parquet, ".tar": _tar, ".tgz": _tgz, ".png": _png, ".xlsx": _zip,
 }  # fmt: skip

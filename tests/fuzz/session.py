@@ -27,6 +27,7 @@ from tests.fuzz.mutate import mutate
 SECONDS = 10  # of computing, for one input
 BEGIN = 600  # to import and to write the samples, where others are busy too
 MEMORY = 2 << 30  # bytes, beside what a process has when it begins
+IN_MEMORY = Path("/dev/shm")  # where a disk in memory is: each input is written and mended
 
 
 class TooSlow(BaseException):
@@ -142,7 +143,11 @@ def work(names: Sequence[str], seed: int, first: int, step: int, last: int, repo
 
     The last line of ``report`` is the case at hand, should this process not survive it.
     """
-    with tempfile.TemporaryDirectory(prefix="sparselabel-fuzz-") as folder, report.open("a") as lines:
+    samples_in = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None
+    with (
+        tempfile.TemporaryDirectory(prefix="sparselabel-fuzz-", dir=samples_in) as folder,
+        report.open("a") as lines,
+    ):
         samples = [Sample(name, Path(folder, name.replace(" ", "-"))) for name in names]
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.RLIM_INFINITY))

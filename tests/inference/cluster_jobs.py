@@ -1,4 +1,4 @@
-"""Run by ``test_cluster`` in a separate process: jobs on Ray nodes, and what they wrote."""
+"""Run by ``test_predict_on_ray`` in a separate process: jobs on Ray nodes, and what they wrote."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from sparselabel.data.dataset import Dataset
 from sparselabel.data.image_paths import image_paths, images
 from sparselabel.data.transforms import squashed
 from sparselabel.errors import SparselabelError
-from sparselabel.inference.cluster import Done, Task, predict_parts
+from sparselabel.inference.predict_on_ray import Done, Task, predict_parts
 from sparselabel.inference.prediction_shards import PredictionShards
 from sparselabel.inference.predictor import Predictor
 from sparselabel.models.classifier import Output

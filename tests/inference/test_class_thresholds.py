@@ -154,7 +154,7 @@ def test_what_is_kept_is_read_again(run: Run, data: Dataset) -> None:
     assert lacking.value.what == run.thresholds_file
 
 
-def test_a_run_of_an_older_version(tmp_path: Path, data: Dataset) -> None:
+def test_thresholds_that_were_removed_are_chosen_again(tmp_path: Path, data: Dataset) -> None:
     about = finished(tmp_path / "older", data, "an", None)
     with pytest.raises(RunError, match=r"older` with `split=val` chooses them"):
         load_class_thresholds(about)
@@ -176,6 +176,15 @@ def test_no_positive_in_validation(run: Run, data: Dataset) -> None:
     class_thresholds = write_class_thresholds(run, replace(data, splits={**data.splits, "val": none}), SCORES)
     assert class_thresholds.labels == "no positive"
     assert class_thresholds.calibration.slope.tolist() == [1.0] * 5
+
+
+def test_a_class_on_every_validation_image(run: Run, data: Dataset) -> None:
+    """However many images show it, there is none to tell it from."""
+    every = TRUTH.copy()
+    every[:, 0] = 1
+    row = chosen_from(run, data, every).classes[0]
+    assert (row.trust, row.answers_needed) == ("poor", 0)
+    assert row.why.startswith("every validation image shows it")
 
 
 def test_calibration_is_unknown_where_labels_are(data: Dataset) -> None:

@@ -8,10 +8,8 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.losses.base import (
-    ComposedLoss,
-    Progress,
-)
+from sparselabel.losses.base import ComposedLoss
+from sparselabel.losses.step import Progress
 from tests.conftest import Golden
 from tests.losses.steps import make_step
 

@@ -8,18 +8,9 @@ from torch import Tensor
 
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
-from sparselabel.losses.base import (
-    ComposedLoss,
-    EntryLoss,
-    Layout,
-    Progress,
-    Scan,
-    Step,
-    TargetLoss,
-    TargetRule,
-    Targets,
-)
+from sparselabel.losses.base import ComposedLoss, EntryLoss, TargetLoss, TargetRule, Targets
 from sparselabel.losses.registry import make_method
+from sparselabel.losses.step import Layout, Progress, Scan, Step
 from sparselabel.models.classifier import Output
 
 PROGRESS = Progress(epoch=1, epochs=10, head_epochs=0, lr=1e-3)  # consistency has joined

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.losses.base import ComposedLoss, Layout, Progress, Step
+from sparselabel.losses.base import ComposedLoss
 from sparselabel.losses.registry import make_method
+from sparselabel.losses.step import Layout, Progress, Step
 from sparselabel.models.classifier import Output
 
 ROWS, CLASSES, BATCH, EPOCHS = 24, 5, 8, 3

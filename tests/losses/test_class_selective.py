@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import ComposedLoss, Layout, TargetLoss, batch_sum
+from sparselabel.losses.base import ComposedLoss, TargetLoss, batch_sum
 from sparselabel.losses.class_selective import SelectiveFocal, SelectiveUnknown
+from sparselabel.losses.step import Layout
 from tests.conftest import Golden
 from tests.losses import reweighted_reference as reference
 from tests.losses.steps import make_step, targets_of

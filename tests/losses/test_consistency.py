@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Progress
 from sparselabel.losses.consistency import DISTANCES, DistanceName
 from sparselabel.losses.registry import make_method
+from sparselabel.losses.step import Progress
 from tests.losses.steps import build_method, make_step
 
 

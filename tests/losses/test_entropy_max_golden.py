@@ -6,11 +6,9 @@ import pytest
 import torch
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.losses.base import (
-    ComposedLoss,
-    Progress,
-)
+from sparselabel.losses.base import ComposedLoss
 from sparselabel.losses.entropy_max import AsymmetricPseudoLabels
+from sparselabel.losses.step import Progress
 from tests.conftest import Golden
 from tests.losses import reweighted_reference as reference
 from tests.losses.authors_numbers import (

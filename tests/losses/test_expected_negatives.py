@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from sparselabel.errors import ConfigError, DataError
-from sparselabel.losses.base import ComposedLoss, Progress
+from sparselabel.losses.base import ComposedLoss
 from sparselabel.losses.expected_negatives import ExpectedLabels, positives_of_classes
+from sparselabel.losses.step import Progress
 from tests.losses.steps import build_method, make_step, targets_of
 
 

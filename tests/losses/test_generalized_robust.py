@@ -7,12 +7,9 @@ import pytest
 import torch
 
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import (
-    ComposedLoss,
-    Progress,
-    cross_entropy,
-)
+from sparselabel.losses.base import ComposedLoss, cross_entropy
 from sparselabel.losses.generalized_robust import GeneralizedRobust, Line
+from sparselabel.losses.step import Progress
 from tests.conftest import Golden
 from tests.losses import reweighted_reference as reference
 from tests.losses.authors_numbers import (

@@ -12,10 +12,11 @@ from torch import Tensor
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, ResourceError
 from sparselabel.losses import heatmaps
-from sparselabel.losses.base import ComposedLoss, Layout, Progress, Step
+from sparselabel.losses.base import ComposedLoss
 from sparselabel.losses.heatmaps import HeatMaps
 from sparselabel.losses.memory.row_store import FileRowStore, make_row_store
 from sparselabel.losses.registry import make_method
+from sparselabel.losses.step import Layout, Progress, Step
 from sparselabel.models.classifier import Output
 from tests.losses import spatial_reference as slow
 from tests.losses.steps import build_method

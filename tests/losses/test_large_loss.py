@@ -4,8 +4,8 @@ from pathlib import Path
 
 import torch
 
-from sparselabel.losses.base import Layout, Progress
 from sparselabel.losses.registry import make_method
+from sparselabel.losses.step import Layout, Progress
 from tests.losses.steps import build_method, make_step, targets_of
 
 OBSERVED = torch.tensor([[1, -1, 0]], dtype=torch.int8)

@@ -7,13 +7,9 @@ import pytest
 import torch
 
 from sparselabel.data.labels import NEGATIVE, UNKNOWN
-from sparselabel.losses.base import (
-    ComposedLoss,
-    Progress,
-    TargetLoss,
-    cross_entropy,
-)
+from sparselabel.losses.base import ComposedLoss, TargetLoss, cross_entropy
 from sparselabel.losses.large_loss import LargeLoss
+from sparselabel.losses.step import Progress
 from tests.conftest import Golden
 from tests.losses import reweighted_reference as reference
 from tests.losses.authors_numbers import (

@@ -9,9 +9,9 @@ import torch
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataError
-from sparselabel.losses.base import Progress, Step
 from sparselabel.losses.class_selective import Unknown
 from sparselabel.losses.patchml import PatchLoss
+from sparselabel.losses.step import Progress, Step
 from sparselabel.models.classifier import Output
 
 # One image, three classes: 0 has a point in the upper left of 2 × 2 cells, 1 is absent, 2 is unknown.

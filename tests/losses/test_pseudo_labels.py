@@ -1,5 +1,8 @@
 """splc, tied to the numbers of the authors' program."""
 
+import pytest
+import torch
+
 from sparselabel.losses.base import (
     ComposedLoss,
     TargetLoss,
@@ -10,7 +13,7 @@ from sparselabel.losses.pseudo_labels import ConfidentNow
 from tests.conftest import Golden
 from tests.losses import reweighted_reference as reference
 from tests.losses.authors_numbers import cases_of, differentiated, evaluated, golden_numbers, inputs, same
-from tests.losses.steps import build_method
+from tests.losses.steps import build_method, make_step, targets_of
 
 
 def test_splc(reweighting: Golden) -> None:
@@ -30,3 +33,17 @@ def test_splc(reweighting: Golden) -> None:
         if hyper["change_epoch"] == 1:
             named = build_method("splc", observed, threshold=hyper["tau"], margin=hyper["margin"])
             same(evaluated(named, logits, observed, hyper["epoch"]), plain, 1e-12)
+
+
+def test_pseudo_turns_confident_scores_positive() -> None:
+    observed = torch.tensor([[1, -1, 0]], dtype=torch.int8)
+    method = build_method("pseudo", observed, threshold=0.6, momentum=0.5)
+    logits = torch.full((1, 3), 10.0, dtype=torch.float64)
+    step = make_step(logits, observed)
+    for expected in ([1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0]):  # s of the unknown: 0, ½, ¾
+        targets = targets_of(method, step)
+        assert targets.value.tolist() == [expected]
+        method.update(step)
+    estimates = method.estimates()
+    assert estimates is not None
+    assert estimates[0, 1] == pytest.approx(1 - 0.5**3, abs=1e-4)

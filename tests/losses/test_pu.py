@@ -7,9 +7,9 @@ import torch
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Layout
 from sparselabel.losses.pu import AnnotationLikelihood
 from sparselabel.losses.registry import make_method
+from sparselabel.losses.step import Layout
 from tests.losses.steps import build_method, make_step
 
 

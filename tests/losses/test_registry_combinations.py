@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Needs, Progress, batch_mean
+from sparselabel.losses.base import Needs, batch_mean
 from sparselabel.losses.entropy_max import EntropyMaximization
 from sparselabel.losses.focal_asl_hill import Asymmetric, Focal, Hill
 from sparselabel.losses.registry import (
@@ -28,6 +28,7 @@ from sparselabel.losses.registry import (
     with_entry_losses,
 )
 from sparselabel.losses.running_scores import RunningScores
+from sparselabel.losses.step import Progress
 from tests.losses.steps import (
     PROGRESS,
     build_method,

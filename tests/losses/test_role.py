@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import RunError
-from sparselabel.losses.base import ComposedLoss, Layout, LossPart, Progress, Step, TargetLoss
+from sparselabel.losses.base import ComposedLoss, LossPart, TargetLoss
 from sparselabel.losses.memory import row_store as keeping
 from sparselabel.losses.memory.row_store import FileRowStore
 from sparselabel.losses.role import (
@@ -25,6 +25,7 @@ from sparselabel.losses.role import (
     initial_logits,
     uniform_draws,
 )
+from sparselabel.losses.step import Layout, Progress, Step
 from sparselabel.models.classifier import Output
 from tests.conftest import Golden
 

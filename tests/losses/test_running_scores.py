@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from sparselabel.data.labels import UNKNOWN
-from sparselabel.losses.base import Layout
 from sparselabel.losses.running_scores import RunningScores
+from sparselabel.losses.step import Layout
 from tests.losses.steps import make_step
 
 OBSERVED = torch.full((1, 1), UNKNOWN, dtype=torch.int8)

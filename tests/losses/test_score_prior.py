@@ -10,11 +10,11 @@ import torch
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError, DataError
-from sparselabel.losses.base import Layout
 from sparselabel.losses.pu import AnnotationLikelihood
 from sparselabel.losses.registry import make_method
 from sparselabel.losses.score_prior import ScorePrior
 from sparselabel.losses.sparse_loss import SparseLoss
+from sparselabel.losses.step import Layout
 from tests.losses.steps import after_one_epoch, build_method, make_step
 
 Array = npt.NDArray[Any]

@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparselabel.errors import ConfigError
-from sparselabel.losses.base import LabelRows
+from sparselabel.errors import ConfigError, DataWarning
 from sparselabel.losses.soft_ridge import Ridge, soft, solve_head
 from sparselabel.losses.sparse_loss import SparseLoss
+from sparselabel.losses.step import LabelRows
 from sparselabel.metrics.average_precision import average_precision
 
 
@@ -111,7 +111,7 @@ def test_expected_positives_that_are_refused() -> None:
         soft(expected_positives=-1)
     assert raised.value.what == "expected_positives"
     for too_many, allowed in ((6.5, 6), ((2000.0,) * 6, 1500)):
-        with pytest.raises(ConfigError, match="at most") as raised:
+        with pytest.warns(DataWarning), pytest.raises(ConfigError, match="at most") as raised:
             SparseLoss("soft", OBSERVED, expected_positives=too_many)
         assert raised.value.allowed == allowed
 

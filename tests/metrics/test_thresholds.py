@@ -4,9 +4,9 @@ import pytest
 from sparselabel.errors import ConfigError
 from sparselabel.metrics.thresholds import (
     PRECISIONS,
+    all_thresholds,
     f1_thresholds,
     interpolate_thresholds,
-    precision_thresholds,
 )
 
 SCORES = np.array([[0.9, 0.2], [0.8, 0.1], [0.3, 0.1], [0.1, 0.0]])
@@ -19,10 +19,11 @@ def test_the_highest_expected_f1() -> None:
 
 
 def test_the_lowest_threshold_with_a_precision() -> None:
-    assert precision_thresholds(SCORES, 0.85) == pytest.approx([0.55, 0.85])
-    assert precision_thresholds(SCORES, 0.86) == pytest.approx([0.85, 0.86])
-    assert precision_thresholds(SCORES, 0.15) == pytest.approx([0.1, 0.1])
-    assert precision_thresholds(SCORES, 0.99).tolist() == [0.99, 0.99]
+    by_precision = dict(zip(PRECISIONS, all_thresholds(SCORES)[1].T, strict=True))
+    assert by_precision[0.85] == pytest.approx([0.55, 0.85])
+    assert by_precision[0.9] == pytest.approx([0.85, 0.9])
+    assert by_precision[0.5] == pytest.approx([0.1, 0.5])
+    assert by_precision[0.99].tolist() == [0.99, 0.99]
 
 
 def test_precisions_between_the_kept_ones() -> None:
@@ -33,12 +34,6 @@ def test_precisions_between_the_kept_ones() -> None:
         [(kept[0, 0] + kept[0, 1]) / 2, (0.3 + 0.55) / 2]
     )
     assert interpolate_thresholds(kept, 0.99) == pytest.approx([0.7, 0.99])
-
-
-def test_files_of_older_versions_have_2_where_no_image_reached_a_precision() -> None:
-    kept = np.full((1, len(PRECISIONS)), 2.0)
-    assert interpolate_thresholds(kept, 0.5).tolist() == [0.5]
-    assert interpolate_thresholds(kept, 0.92).tolist() == [0.92]
 
 
 @pytest.mark.parametrize("precision", [0.0, -1.0, 0.49, 0.995, 90.0, float("nan")])

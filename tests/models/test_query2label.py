@@ -5,15 +5,11 @@ from typing import Any
 import pytest
 import torch
 
-from sparselabel.config import Query
 from sparselabel.errors import ModelError
 from sparselabel.models import query2label
-from sparselabel.models.heads import make_head
 from sparselabel.models.query2label import (
     QueryHead,
-    SelfAttention,
     from_released,
-    head_like,
     sine_position_encoding,
 )
 from tests.conftest import Golden
@@ -90,23 +86,6 @@ def test_self_attention_of_the_first_layer_adds_the_same_to_all_queries() -> Non
         cross = first.forward
         first.forward = lambda found, *others: cross(found + said, *others)
         torch.testing.assert_close(head(features).logits, expected)
-
-
-@pytest.mark.parametrize(
-    ("self_attention", "sees"),
-    [("none", [False, False]), ("first", [True, False]), ("later", [False, True]), ("all", [True, True])],
-)
-def test_a_head_is_built_as_asked_for_and_found_again(
-    self_attention: SelfAttention, sees: list[bool]
-) -> None:
-    head = make_head("query2label", 24, 3, query=Query(width=8, self_attention=self_attention))
-    assert isinstance(head, QueryHead)
-    again = head_like(head.state_dict(), 24, 3)
-    for one in (head, again):
-        assert [layer.has_self_attention for layer in one.decoder] == sees
-        assert one.input_proj.weight.shape == (8, 24, 1, 1)
-    again.load_state_dict(head.state_dict())
-    assert again.query_embed.weight.shape == (3, 8)
 
 
 def test_any_size_of_view() -> None:

@@ -1,6 +1,7 @@
 import pickle
 import re
 import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,25 @@ def test_a_broken_file(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ModelError, match=f"{name} cannot be read as weights"):
         read_tensors(tmp_path / name)
+
+
+def test_a_small_file_of_large_tensors(tmp_path: Path) -> None:
+    """Of 2 KB and 13 MB: whoever looked at all of their values had no memory left."""
+    torch.save({"state_dict": {"a": torch.zeros(1).expand(50_000, 50_000)}}, tmp_path / "expanded.pt")
+    with pytest.raises(ModelError, match="would take 10,000,000,000") as error:
+        read_tensors(tmp_path / "expanded.pt")
+    assert (error.value.what, error.value.value) == (tmp_path / "expanded.pt", 10**10)
+    torch.save({"a": torch.zeros(2)}, tmp_path / "plain.pt")
+    with zipfile.ZipFile(tmp_path / "plain.pt") as plain:
+        members = {name: plain.read(name) for name in plain.namelist()}
+    with zipfile.ZipFile(tmp_path / "packed.pt", "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, content in members.items():
+            packed.writestr(name, content)
+        with packed.open("archive/data/1", "w", force_zip64=True) as member:
+            for _ in range(1100):
+                member.write(bytes(1 << 20))
+    with pytest.raises(ModelError, match="it is compressed"):
+        read_tensors(tmp_path / "packed.pt")
 
 
 def test_a_file_without_names(tmp_path: Path) -> None:

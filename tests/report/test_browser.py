@@ -150,6 +150,10 @@ def test_images_enlarge(browser: Any, page: Path) -> None:
         assert large.get_attribute("open") is not None
         assert large.locator("img").get_attribute("src") == image.get_attribute("src")
         assert "test&" in large.locator("p").inner_text()
+        file, *about = large.locator("p").inner_text().split(", ")
+        assert file == opened.page.locator(".card .file").first.inner_text()
+        assert about
+        assert file not in about
         opened.page.keyboard.press("Escape")
         image.focus()
         opened.page.keyboard.press("Enter")

@@ -94,6 +94,8 @@ def test_labels_are_searched(page: Path, browser: Any) -> None:
     assert tab.locator("figure").count() == 1
     assert tab.locator("figcaption b").all_inner_texts() == ["cat", ODD]
     tab.fill("#words", "1 <b>")
-    assert tab.locator(".file").all_inner_texts() == [str(page.parents[1] / "my photos" / "1 <b>.png")]
+    file = tab.locator(".file")
+    assert file.all_inner_texts() == ["1 <b>.png"]  # the folder is the same of all
+    assert file.get_attribute("title") == str(page.parents[1] / "my photos" / "1 <b>.png")
     assert heard == []
     tab.close()

@@ -7,7 +7,6 @@ import pytest
 from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.report.run_data import read_runs, shortened
-from sparselabel.run import ORACLES, saw_hidden_labels
 from tests.report.runs import STRONG, TEST, WEAK, finished, make_data
 
 
@@ -73,22 +72,3 @@ def test_damaged_metrics(tmp_path: Path, data: Dataset) -> None:
 )
 def test_short_names(names: list[str], short: list[str]) -> None:
     assert shortened(names) == short
-
-
-def test_oracles_are_those_that_see_the_truth() -> None:
-    from sparselabel.losses.registry import METHODS, combinations, make_method, settings_of
-
-    def needs_truth(name: str) -> bool:
-        given = {"expected_positives": 1.0} if "expected_positives" in settings_of(name) else {}
-        return make_method(name, **given).needs.truth
-
-    assert {*ORACLES} == {name for name in METHODS if needs_truth(name)}
-    # Of runs that do not say it themselves, combinations are known by what they begin with.
-    for name in (*METHODS, *combinations()):
-        assert saw_hidden_labels({}, name) == needs_truth(name)
-
-
-def test_a_result_says_whether_the_method_was_an_oracle() -> None:
-    assert saw_hidden_labels({"oracle": True}, "mine")
-    assert not saw_hidden_labels({"oracle": False}, "bce")
-    assert not saw_hidden_labels(None, "em+apl")

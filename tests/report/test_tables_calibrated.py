@@ -90,7 +90,7 @@ def test_incomplete_labels_say_nothing_of_calibration(tmp_path: Path) -> None:
     assert "Calibration is not measured" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_runs_of_older_versions_have_no_such_section(tmp_path: Path) -> None:
+def test_without_thresholds_there_is_no_such_section(tmp_path: Path) -> None:
     about = reported(tmp_path, None)
     assert (calibrated_runs(about), threshold_rows(about), reliability_charts(about)) == ([], [], [])
     write_report(about, Scored(), None, tmp_path / "report.html", {}, "1.2.3")

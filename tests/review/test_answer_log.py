@@ -91,6 +91,17 @@ def test_a_file_of_another_kind_is_left_alone(tmp_path: Path) -> None:
         AnswerFile(tmp_path)
 
 
+def test_answers_go_to_no_link_and_no_pipe(tmp_path: Path) -> None:
+    """In a run from elsewhere answers.csv may be one: a shell's profile would get lines with its classes."""
+    (tmp_path / "link.csv").symlink_to(tmp_path / "profile")
+    os.mkfifo(tmp_path / "pipe.csv")
+    for name in ("link.csv", "pipe.csv"):
+        with pytest.raises(RunError) as error:
+            AnswerFile(tmp_path / name)
+        assert (error.value.what, error.value.parameters) == (tmp_path / name, ["answers"])
+    assert not (tmp_path / "profile").exists()
+
+
 def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with AnswerFile(tmp_path / "answers.csv", "ann") as kept:
         kept.add([("a.jpg", "cat", 1)])

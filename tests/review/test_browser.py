@@ -1,10 +1,12 @@
 """A reviewer's session in a browser."""
 
+import errno
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from tests.report.test_browser import CHROMIUM, FLAGS, numbers
 from tests.review.made_up import CLASSES, HOSTILE, make_data, served
 
 api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+MOST_KEYS = 100
 TREE = Path(sparselabel.__file__).parents[1]
 
 
@@ -42,6 +45,7 @@ class Window:
     def __init__(self, browser: Any, address: str, mode: str = "one", **window: Any) -> None:
         self.context = browser.new_context(**window)
         self.page = self.context.new_page()
+        self.pressed = 0
         self.said: list[str] = []
         self.asked: list[str] = []
         self.page.on("console", lambda message: self.said.append(message.text))
@@ -63,6 +67,8 @@ class Window:
 
     def press(self, *keys: str) -> None:
         for key in keys:
+            self.pressed += 1
+            assert self.pressed <= MOST_KEYS  # a test that waits for what never comes ends
             self.page.keyboard.press(key)
             api.expect(self.page.locator("body[aria-busy]")).to_have_count(0)
 
@@ -381,12 +387,66 @@ def test_many_images_at_a_time(browser: Any, data: Dataset, tmp_path: Path) -> N
         window.press("y")
         window.sees(counts="9 answered")
         window.click("Many at a time")
-        while page.locator(".tile").count():
+        for counts in ("17 answered", "24 answered"):
+            window.sees(question="Which images show")
             page.locator(".tile").first.focus()
             window.press("Enter")
+            window.sees(counts=counts)
         window.sees(question="Nothing is left to ask about.", counts="24 answered")
         assert window.said == []
         assert page.title() == "Review of runs/<i>first</i>"
+
+
+def test_an_impatient_second_press_does_not_switch_back(browser: Any, data: Dataset, tmp_path: Path) -> None:
+    with served(data, tmp_path / "a.csv") as server, Window(browser, server.address) as window:
+        there, ask = threading.Event(), server.review.next
+        server.review.next = lambda *given, **more: there.wait(60) and ask(*given, **more)  # type: ignore
+        window.click("Many at a time")
+        for key in ("Enter", "g", "Enter"):
+            window.page.keyboard.press(key)
+        there.set()
+        window.sees(question="Which images show", other="One at a time")
+        window.press("g")
+        window.sees(question="Is there", other="Many at a time")
+        assert window.page.locator(".tile").count() == 0
+
+
+@pytest.mark.parametrize("mode", ["", "one"])
+def test_what_could_not_be_saved_can_be_answered_again(
+    browser: Any, data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    file, (key, saved) = tmp_path / "a.csv", ("y", 1) if mode else ("Enter", 8)
+    with served(data, file) as server, Window(browser, server.address, mode) as window:
+        question = window.page.locator("#question").inner_text()
+        with monkeypatch.context() as full:
+            full.setattr(server.review.answers, "_write", no_room)
+            for _ in range(2):
+                window.press(key)
+                window.sees(problem="could not be saved (No space left on device): make room, then answer")
+                window.sees(question=question, counts="0 answered")
+        window.press(key)
+        window.sees(counts=f"{saved} answered")
+        window.press("u")
+        window.sees(counts="0 answered", question=question)
+    assert len(read_answers(file)) == 2 * saved
+
+
+def test_whoever_has_no_name_yet_sees_where_to_write_it(browser: Any, data: Dataset, tmp_path: Path) -> None:
+    look = {"viewport": {"width": 390, "height": 760}}
+    with served(data, tmp_path / "a.csv") as server:
+        server.about["reviewer"] = ""  # as where it is shared
+        with Window(browser, server.address, "", **look) as window:
+            window.sees(problem="Write your name first")
+            box = window.page.locator("#name").bounding_box()
+            assert box["y"] + box["height"] <= window.page.locator(".tile").first.bounding_box()["y"]
+            window.page.locator("#name").fill("bob")
+            window.page.locator("#name").blur()
+            api.expect(window.page.locator("#problem")).to_be_hidden()
+            assert window.page.locator("#name").bounding_box()["y"] > 760  # below the images again
+
+
+def no_room(content: bytes) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_two_people_answer_all_of_it_once(browser: Any, data: Dataset, tmp_path: Path) -> None:

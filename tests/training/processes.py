@@ -5,6 +5,13 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import sparselabel
+
+SOURCES = [str(Path(sparselabel.__file__).parents[1]), str(Path(__file__).parents[2])]
+"""Where scripts import the package and other tests from."""
 
 
 def free_port() -> str:
@@ -34,24 +41,26 @@ def start_torchrun(flags: list[str], script: str, *arguments: str) -> "subproces
     """Start a torchrun."""
     return subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", *flags, script, *arguments],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(SOURCES)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
 
 
-def wait_for(*started: "subprocess.Popen[str]") -> list[str]:
-    """What each said on standard error; none may fail."""
-    said = []
+def wait_for(*started: "subprocess.Popen[str]", codes: Sequence[int] = ()) -> list[str]:
+    """What each said on standard error; each must end with 0, or with its code."""
+    wanted, said = list(codes or [0] * len(started)), list[str]()
     try:
-        for process in started:
+        for process, code in zip(started, wanted, strict=True):
             said.append(process.communicate(timeout=300)[1])
-            assert process.returncode == 0, said[-1][-3000:]
+            if process.returncode != code:
+                break
     finally:
         for process in started:
             process.kill()
-            process.communicate()
+        said += [process.communicate()[1] for process in started[len(said) :]]
+    assert [process.returncode for process in started] == wanted, "\n".join(text[-3000:] for text in said)
     return said
 
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine
 from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ConfigError, DataError, RunError
-from sparselabel.losses import base as layout
+from sparselabel.losses import step as layout
 from sparselabel.losses.class_selective import SelectiveUnknown
 from sparselabel.run import Run
 from sparselabel.training import train_run as running

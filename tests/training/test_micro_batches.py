@@ -11,7 +11,7 @@ from sparselabel.config import FinetunePhase, HeadPhase
 from sparselabel.data.dataset import Dataset
 from sparselabel.distributed import default_precision
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Progress
+from sparselabel.losses.step import Progress
 from sparselabel.models.classifier import Output
 from sparselabel.training.micro_batches import active_norms, has_dropout
 from sparselabel.training.trainer import Trainer

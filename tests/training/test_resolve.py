@@ -122,3 +122,12 @@ def test_a_run_says_and_keeps_what_auto_was(
     for name in ("auto", method):
         again = Handling(resume=True, quiet=True)
         assert train_run(small, tiny(name, finetune=finetune), out, machine, again) == result
+
+
+def test_labels_of_which_nothing_is_unknown_are_noted(small: Dataset) -> None:
+    labels = small.train.truth
+    told = replace(small, splits=small.splits | {"train": replace(small.train, observed=labels)})
+    config = TrainConfig(method="an", finetune=ALL)
+    assert [note for note in resolve(told, config).notes if "all training labels are known" in note]
+    assert resolve(small, config).notes == ()
+    assert resolve(told, replace(config, method="bce")).notes == ()

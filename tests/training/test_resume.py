@@ -18,7 +18,7 @@ from torch import Tensor
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, TrainConfig
 from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.loaders import Batch
-from sparselabel.losses.base import Progress, Step
+from sparselabel.losses.step import Progress, Step
 from sparselabel.models.backbone import Backbone
 from sparselabel.models.classifier import Output
 from sparselabel.training.checkpoint import TrainingState, checkpoints, newest_checkpoint

@@ -1,14 +1,10 @@
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from sparselabel.config import FinetunePhase, HeadPhase, Phase
-from sparselabel.data.dataset import Dataset
+from sparselabel.config import Phase
 from sparselabel.training.schedule import lr_at, momentum_at
-from tests.training.conftest import tiny
-from tests.training.trainers import make_trainer
 
 
 def rates(phase: Phase, steps: int) -> list[float]:
@@ -47,20 +43,6 @@ def test_one_cycle_equals_torch(kind: Any) -> None:
     moved = [momentum_at(phase, step, 50) for step in range(50)]
     assert moved == pytest.approx([value for _, value in wanted], rel=1e-9)
     assert (moved[0], moved[9], moved[49]) == pytest.approx((0.95, 0.85, 0.95))
-
-
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-def test_the_optimizer_is_set_to_it(small: Dataset, tmp_path: Path, optimizer: Any) -> None:
-    head = HeadPhase(epochs=3, lr=0.3, batch_size=8, schedule="one-cycle", optimizer=optimizer)
-    trainer = make_trainer(small, tiny(head=head, finetune=FinetunePhase(epochs=0)), tmp_path)
-    stage = trainer.stage("head", 0, None)
-    (group,) = stage.optimizer.param_groups
-    for step, (rate, _) in enumerate(stage.batches(0, prefetch=lambda rows: None)):
-        moved = momentum_at(head, step, 24)
-        assert group["lr"] == rate == lr_at(head, step, 24)
-        assert (group["momentum"] if optimizer == "sgd" else group["betas"]) == (
-            moved if optimizer == "sgd" else (moved, 0.999)
-        )
 
 
 def test_others_leave_the_momentum_alone() -> None:

@@ -38,9 +38,7 @@ def test_a_lost_node_costs_an_epoch(small: Dataset, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOOMED", "1")
         dies = start_torchrun(elastic, doomed_node.__file__, data, str(lost))
-    (said,) = wait_for(stays)
-    dies.communicate()
-    assert dies.returncode == -9
+    said, _ = wait_for(stays, dies, codes=(0, -9))
     assert "resuming after epoch 2" in said
     assert "number of processes: 2 before, 1 now; row stores are redistributed" in said
 

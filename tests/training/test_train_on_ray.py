@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 
 import sparselabel
 from sparselabel.config import Handling, Machine
-from sparselabel.data.dataset import Dataset
+from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.errors import ConfigError, DataWarning, ResourceError, RunError
 from sparselabel.files import TemporaryFolder
 from sparselabel.progress import status_console
@@ -126,16 +127,16 @@ def test_processes_without_a_cluster(small: Dataset, tmp_path: Path) -> None:
 
 
 def test_files_that_nodes_must_see(small: Dataset, tmp_path: Path) -> None:
+    data = open_prepared(copytree(small.folder, tmp_path / "data"))  # of its own: others leave files there
     (runs := tmp_path / "runs").mkdir()
-    small.features_folder.mkdir(exist_ok=True)
-    folders = (runs, small.features_folder)
-    before = {path for folder in folders for path in folder.iterdir()}
-    with shared_files(small, runs / "first") as files:
-        assert files[0] == small.folder / "dataset.json"
+    data.features_folder.mkdir(exist_ok=True)
+    folders = [runs, data.features_folder]
+    before = [sorted(folder.iterdir()) for folder in folders]
+    with shared_files(data, runs / "first") as files:
+        assert files[0] == data.folder / "dataset.json"
         assert [file.is_file() for file in files] == [True] * len(files)
-        assert {path for folder in folders for path in folder.iterdir()} - before == {*files[-2:]}
-        assert [file.parent for file in files[-2:]] == [*folders]
-    assert {path for folder in folders for path in folder.iterdir()} == before
+        assert [file.parent for file in files[-2:]] == folders
+    assert [sorted(folder.iterdir()) for folder in folders] == before
 
 
 @needs_ray
@@ -260,7 +261,7 @@ def test_the_first_process_says_what_the_run_says() -> None:
     assert told[:2] == ["epoch 1", "epoch 2"]
     assert isinstance(told[2], DataWarning)
     with pytest.warns(DataWarning, match="few images"):
-        Attempts._tell(SimpleNamespace(), told[2])  # type: ignore[arg-type]
+        Attempts._print(SimpleNamespace(), told[2])  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -317,20 +318,17 @@ LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_worker_niceness": "0"
 @needs_ray
 def test_two_nodes(small: Dataset, tmp_path: Path) -> None:
     """As one process; ended by Ctrl-C; and through a killed process and a lost node to the end."""
-    import shutil
-
     from tests.training import some_processes, test_two_processes, two_nodes
-    from tests.training.processes import run_processes
+    from tests.training.processes import SOURCES, run_processes
 
-    shutil.copytree(small.folder, tmp_path / "data")
-    sources = [str(Path(sparselabel.__file__).parents[1]), str(Path(__file__).parents[2])]
+    copytree(small.folder, tmp_path / "data")
     # A process of its own: what Ray leaves in the one that started it must not reach other tests.
     done = subprocess.run(
         [sys.executable, two_nodes.__file__, str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **LOOPBACK, "PYTHONPATH": os.pathsep.join(sources), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, **LOOPBACK, "PYTHONPATH": os.pathsep.join(SOURCES), "OMP_NUM_THREADS": "1"},
         timeout=1500,
     )
     assert done.returncode == 0, done.stderr
@@ -342,7 +340,7 @@ def test_two_nodes(small: Dataset, tmp_path: Path) -> None:
     assert "going on from the checkpoint of epoch 2, with 1 instead of 2 processes" in done.stderr
 
     near = test_two_processes.train_twice(small, tmp_path / "near", ("an",))
-    shutil.copytree(tmp_path / "far", tmp_path / "ray" / "an")
+    copytree(tmp_path / "far", tmp_path / "ray" / "an")
     test_two_processes.refuse_difference({"one": near["one"], "two": tmp_path / "ray"}, small, "an")
 
     data, reference, whole = str(tmp_path / "data"), tmp_path / "reference", tmp_path / "whole"

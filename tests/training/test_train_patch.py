@@ -15,8 +15,8 @@ from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import POSITIVE, UNKNOWN
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import ConfigError, ResourceError
-from sparselabel.losses.base import Progress
 from sparselabel.losses.patchml import cell_labels
+from sparselabel.losses.step import Progress
 from sparselabel.training import phase_loaders
 from sparselabel.training.checkpoint import newest_checkpoint
 from sparselabel.training.train_run import train_run

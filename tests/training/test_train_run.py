@@ -19,8 +19,9 @@ from sparselabel.data.scenes import generate as scenes
 from sparselabel.errors import ConfigError, DataError, DataWarning, ResourceError, RunError
 from sparselabel.inference.evaluate import evaluate_run
 from sparselabel.locks import locked
-from sparselabel.losses.base import ComposedLoss, Needs, Scan, TargetLoss, cross_entropy
+from sparselabel.losses.base import ComposedLoss, Needs, TargetLoss, cross_entropy
 from sparselabel.losses.registry import METHODS, Method
+from sparselabel.losses.step import Scan
 from sparselabel.losses.target_rules import AssumedNegative
 from sparselabel.metrics.average_precision import average_precision
 from sparselabel.run import Run

@@ -19,8 +19,8 @@ from sparselabel.expected_positives.from_features import images_to_score
 from sparselabel.inference import class_thresholds
 from sparselabel.inference.evaluate import evaluate_run
 from sparselabel.inference.saved_scores import saved_scores
-from sparselabel.losses.base import Layout, observed_rows
 from sparselabel.losses.registry import make_method
+from sparselabel.losses.step import LabelRows, Layout, observed_rows
 from sparselabel.metrics import tiled_scores
 from sparselabel.metrics.tiled_scores import TiledScores
 from sparselabel.review.question_order import questions
@@ -147,16 +147,32 @@ def test_few_images_are_scored_where_there_are_many_classes(monkeypatch: pytest.
     )
 
 
-def test_a_memory_that_fits_nowhere_is_refused_with_its_size_and_ways_out() -> None:
-    images, classes = 900_000, 20_000
-    labels = SparseLabels(
-        np.arange(images + 1), np.zeros(images, np.int32), np.ones(images, np.int8), classes
-    )
-    observed = observed_rows(labels)
-    layout = Layout(torch.arange(images), observed, images, keep="ram")
+@pytest.mark.parametrize(
+    ("method", "store", "settings"),
+    [
+        ("role", "label-estimates", {"expected_positives": 2.0}),
+        ("en", "running-scores", {"expected_positives": 2.0}),
+        ("pu+cl", "running-scores", {"expected_positives": 2.0}),
+        ("pu+scl", "heat-maps", {"expected_positives": 2.0}),
+        ("pu+scl", "running-scores", {"expected_positives": 2.0, "top_maps": 3}),
+        ("em+apl", "soft-labels", {}),
+        ("patchml+cluster", "pseudo-labels", {}),
+    ],
+)
+def test_a_memory_that_fits_nowhere_is_refused_with_its_size_and_ways_out(
+    method: str, store: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, classes = 900_000, 200_000
+    values = (np.arange(images // 2) % 2).astype(np.int8)  # every other image has a label
+    labels = SparseLabels(np.arange(images + 1) // 2, np.zeros(len(values), np.int32), values, classes)
+    # The refusal looks at no array of all labels: it is to come at once.
+    monkeypatch.setattr(LabelRows, "__getitem__", lambda *_: pytest.fail("labels were written out"))
+    layout = Layout(torch.arange(images), observed_rows(labels), images, keep="ram", grid=(7, 7))
     make_method("pu", expected_positives=2.0).prepare(layout)  # remembers nothing of an image
     with pytest.raises(ResourceError, match="GB") as refused:
-        make_method("role", expected_positives=2.0).prepare(layout)
-    assert refused.value.what == "label-estimates"
-    assert refused.value.value == 2 * images * 3 * classes * 4  # value and moments, in two slots of a file
-    assert "take a method that remembers nothing of an image, as pu" in refused.value.remedies
+        make_method(method, **settings).prepare(layout)
+    assert refused.value.what == store
+    if method == "role":
+        # Value and moments, in two slots of a file.
+        assert refused.value.value == 2 * images * 3 * classes * 4
+        assert "take a method that remembers nothing of an image, as pu" in refused.value.remedies

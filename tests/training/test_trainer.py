@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import nn
 
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Views
 from sparselabel.data.dataset import Dataset
@@ -15,7 +14,7 @@ from sparselabel.data.labels import POSITIVE
 from sparselabel.data.loaders import Batch
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Progress
+from sparselabel.losses.step import Progress
 from sparselabel.models.classifier import Output
 from sparselabel.training.checkpoint import TrainingState
 from sparselabel.training.resolve import resolve
@@ -140,46 +139,6 @@ def test_operations_that_move_pixels_are_for_methods_without_geometry(
         ):
             hole = view[:, top : top + height, left : left + width][:, 2:-2, 2:-2]
             assert (hole == hole[:, :1, :1]).all()
-
-
-def test_what_is_trained_on_images_can_be_compiled(
-    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compiled = []
-
-    def wrap(module: nn.Module) -> nn.Module:
-        compiled.append(module)
-        return nn.Sequential(module)  # another module with the same parameters
-
-    monkeypatch.setattr("torch.compile", wrap)
-    config = tiny(frozen=True, head=HeadPhase(epochs=1), finetune=FinetunePhase(epochs=1))
-    trainer = make_trainer(small, config, tmp_path, machine=Machine("cpu", workers=0, compile=True))
-    assert trainer.stage("head", 0, None).fabric_module is trainer.network.head
-    stage = trainer.stage("finetune", 1, None)
-    assert compiled == [trainer.network.classifier]
-    assert stage.fabric_module is not stage.module
-    assert stage.eval_module is trainer.network.classifier
-
-
-def test_a_compiler_that_fails_is_told_from_other_errors(small: Dataset, tmp_path: Path) -> None:
-    from torch._dynamo.exc import TorchDynamoException
-
-    machine = Machine("cpu", workers=0, compile=True)
-    trainer = make_trainer(small, tiny(), tmp_path, machine=machine)
-    stage = trainer.stage("finetune", 0, None)
-    batch = next(iter(trainer.loaders.one_batch("finetune")([np.arange(2)], 0)))
-    for error, raised in (
-        (TorchDynamoException("no C++ compiler"), ConfigError),
-        (RuntimeError(), RuntimeError),
-    ):
-
-        def fail(*_: object, error: RuntimeError = error, **__: object) -> Any:
-            raise error
-
-        stage.fabric_module = fail
-        with pytest.raises(raised) as caught:
-            trainer.train_step(stage, batch, PROGRESS)
-        assert getattr(caught.value, "what", None) == ("compile" if raised is ConfigError else None)
 
 
 def test_a_head_that_is_solved_takes_one_epoch_and_gives_calibrated_scores(

@@ -68,13 +68,13 @@ class TableColumns:
 
 
 FROM_FILE, FROM_FILE_OR_RECIPE, TABLE = FromFile(), FromFileOrRecipe(), TableColumns()
-TOLD_FLAGS: set[str] = set()
+GIVEN_FLAGS: set[str] = set()
 """The flags given to the current command, by their long names."""
 FLAGS: set[str] = set()
 """All flags of the current command."""
 
 
-def told_by(given: FromFile) -> "FromRecipe | None":
+def recipe_in(given: FromFile) -> "FromRecipe | None":
     """The recipe that a command was given by file or name; None if the file is no recipe."""
     from sparselabel.comparison.from_recipe import FromRecipe
     from sparselabel.config import TrainConfig, from_dict
@@ -100,11 +100,11 @@ def take_file(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollect
     from cyclopts.config import Dict
 
     values, _, source = file
-    # Each setting of the method by itself: cyclopts would take all of them for told where one flag is.
+    # Each setting of the method by itself: cyclopts would take all of them for given where one flag is.
     for argument in (one for one in arguments if "--settings" in one.names):
-        told = {token.keys for token in argument.tokens}
+        given = {token.keys for token in argument.tokens}
         for name, value in values.pop("settings", {}).items():
-            if all((spelling,) not in told for spelling in (name, name.replace("_", "-"))):
+            if all((spelling,) not in given for spelling in (name, name.replace("_", "-"))):
                 argument.append(Token(value=str(value), source=source, keys=(name,)))
     Dict(values, use_commands_as_keys=False, source=source)(app, commands, arguments)
 
@@ -137,8 +137,8 @@ def note_flags(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollec
     """Record the flags of the command, and which of them are set by words or a file; others may be chosen."""
     FLAGS.clear()
     FLAGS.update(name for argument in arguments for name in argument.names)
-    TOLD_FLAGS.clear()
-    TOLD_FLAGS.update(name for argument in arguments if argument.tokens for name in argument.names)
+    GIVEN_FLAGS.clear()
+    GIVEN_FLAGS.update(name for argument in arguments if argument.tokens for name in argument.names)
 
 
 def _flag(name: str, value: str | None) -> str | None:

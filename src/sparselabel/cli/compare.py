@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sparselabel.cli.arguments import FROM_FILE_OR_RECIPE, FromFileOrRecipe, told_by
+from sparselabel.cli.arguments import FROM_FILE_OR_RECIPE, FromFileOrRecipe, recipe_in
 from sparselabel.cli.terminal import exit_if_failed, first_process, fitting_tables, plain_console
 from sparselabel.cli.train import CONFIG, MACHINE, Flat
 from sparselabel.config import Machine, TrainConfig
@@ -94,12 +94,12 @@ def compare(
     from sparselabel.comparison.compare import compare as run_comparison
     from sparselabel.comparison.grid import Varied, choices
 
-    told = told_by(given)
+    loaded = recipe_in(given)
     comparison = run_comparison(
         data,
         methods,
         out=out,
-        seeds=seeds or (list(told.recipe.compare.seeds) if told else 1),
+        seeds=seeds or (list(loaded.recipe.compare.seeds) if loaded else 1),
         label_seeds=label_seeds,
         annotations=annotations or (),
         choose=None if choose is None else choices(choose),
@@ -107,7 +107,7 @@ def compare(
         vary=None if vary is None else Varied.of(vary),
         against=against,
         config=config,
-        recipe=told,
+        recipe=loaded,
         cluster=cluster,
         cluster_cores=cluster_cores,
         command=sys.argv,

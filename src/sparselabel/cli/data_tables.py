@@ -5,6 +5,7 @@ from rich.table import Table
 
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.describe import WHAT, Counted, Counts, count_spatial_labels
+from sparselabel.errors import counted as number_of
 
 MOST = 40  # classes listed without --all
 EACH = 15  # of more: so many of the most frequent, and of the least
@@ -14,7 +15,7 @@ BINS = 10  # numbers of positives, or ranges of them, that have a column
 def split_table(prepared: Dataset, counted: dict[str, Counts]) -> Table:
     """A row for each split: its images, and the labels of each."""
     table = _table(
-        f"{prepared.name}: {len(prepared.classes):,} classes",
+        f"{prepared.name}: {number_of(len(prepared.classes), 'class')}",
         "split",
         "images",
         "positives\nper image",

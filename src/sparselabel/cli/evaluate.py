@@ -34,8 +34,8 @@ def show_quality(run: "Run", measured: dict[str, Any]) -> None:
     from sparselabel.inference.expected_quality import quality_of, trust_in
 
     console = plain_console()
-    if (measured["decided"].get("expected") or {}).get("basis") is None:
-        return  # nothing was chosen from validation images, or by an older version
+    if measured["decided"]["expected"]["basis"] is None:
+        return  # nothing was chosen from validation images
     try:
         train = run.data().train
     except (DataError, RunError):  # gone since, and the measures are of other images
@@ -55,13 +55,13 @@ def show_decided(decided: dict[str, Any]) -> None:
     Where labels are sparse, precision and recall are those that calibrated scores expect.
     """
     console = plain_console()
-    sparse = decided["calibration"] is None and decided.get("expected")
+    sparse = decided["calibration"] is None
     table = Table(title=_title(decided["chosen_from"]))
     table.add_column("measure")
     table.add_column("value", justify="right")
     if sparse:
         for key in ("precision", "recall"):
-            table.add_row(f"expected {key}", f"{100 * sparse[key]:.1f}")
+            table.add_row(f"expected {key}", f"{100 * decided['expected'][key]:.1f}")
     else:
         for key in ("micro_f1", "macro_f1", "micro_precision", "micro_recall"):
             table.add_row(key.replace("_", " ").replace("f1", "F1"), f"{100 * decided[key]:.2f}")
@@ -73,7 +73,7 @@ def show_decided(decided: dict[str, Any]) -> None:
     console.print(table)
     if calibration is not None:
         _show_reliability(calibration)
-    _show_class_thresholds(decided["classes"], sparse=bool(sparse))
+    _show_class_thresholds(decided["classes"], sparse=sparse)
     if not sparse:  # else nearly every class has a reason of its own
         for why, names in _reasons(decided["classes"]).items():
             console.print(f"{listing(names)}: {why}")
@@ -81,7 +81,7 @@ def show_decided(decided: dict[str, Any]) -> None:
 
 def _show_class_thresholds(rows: list[dict[str, Any]], *, sparse: bool) -> None:
     """Precision and recall of every class at its threshold, expected ones where labels are sparse."""
-    measured = () if sparse else ("95 % of",)
+    measured = () if sparse else ("95 % interval",)
     kind = "expected " if sparse else ""
     table = names_first(
         "class", "from score", f"{kind}precision", *measured, f"{kind}recall", f"{kind}F1", "trust"
@@ -215,8 +215,8 @@ def evaluate(
         )
     own = labels is not None or images is not None or complete or table != TABLE
     if run is not None and own:
-        told = {"split": split is not None, "data": data is not None, "coupled": coupled}
-        measured = _evaluate_table(run, images, labels, complete, table, threshold, workers, engine, told)
+        others = {"split": split is not None, "data": data is not None, "coupled": coupled}
+        measured = _evaluate_table(run, images, labels, complete, table, threshold, workers, engine, others)
     elif own:
         raise ConfigError(
             f"images of your own are for a run, not for {param('pretrained')}", what="pretrained"
@@ -289,7 +289,7 @@ def _evaluate_table(
     threshold: float,
     workers: int | None,
     engine: Engine,
-    told: dict[str, bool],
+    others: dict[str, bool],
 ) -> dict[str, Any]:
     from sparselabel.inference.evaluate_table import evaluate_test_set, read_test_set
     from sparselabel.run import Run
@@ -297,7 +297,7 @@ def _evaluate_table(
     if labels is None:
         remedy = f"name their table ({param('labels')})"
         raise ConfigError("images of your own are measured by their labels", remedy, what="labels")
-    for name in (name for name, given in told.items() if given):
+    for name in (name for name, given in others.items() if given):
         problem = f"{param(name)} is for prepared data, and {param('labels')} for a table"
         raise ConfigError(problem, "give one", what=name)
     opened = Run.open(run)
@@ -370,8 +370,7 @@ def show(measured: dict[str, Any]) -> None:
             contain = " (they contain the observed ones)" if who == "estimates" else ""
             table.add_row(f"all training labels: mAP of the {who}{contain}", f"{100 * value:.2f}")
     console.print(table)
-    if "engine" in measured:  # evaluations of older versions do not say
-        console.print(f"scored by {measured['engine']}")
+    console.print(f"scored by {measured['engine']}")
     _show_classes(measured, located)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sparselabel.cli.arguments import FROM_FILE_OR_RECIPE, TOLD_FLAGS, FromFileOrRecipe
+from sparselabel.cli.arguments import FROM_FILE_OR_RECIPE, GIVEN_FLAGS, FromFileOrRecipe
 from sparselabel.cli.compare import Listed
 from sparselabel.cli.terminal import exit_if_failed, first_process, plain_console, progress
 from sparselabel.cli.train import CONFIG, MACHINE, Flat
@@ -103,16 +103,12 @@ def plan(
         refuse_other_budget,
         validation_of,
     )
-    from sparselabel.plan.candidate_runs import (
-        candidates_of,
-        check_candidates,
-        train_candidates,
-    )
+    from sparselabel.plan.candidate_runs import candidates_of, check_candidates, train_candidates
     from sparselabel.plan.plan_page import About
     from sparselabel.run import Run
 
     prices = Prices(answer_seconds, point_seconds, box_seconds)
-    trained = with_defaults(config, TOLD_FLAGS)
+    trained = with_defaults(config, GIVEN_FLAGS)
     prepared = open_prepared(data)
     tried = kinds or KINDS
     split = refuse_data(prepared, tried)
@@ -139,12 +135,12 @@ def plan(
     exit_if_failed(len(failed), len(candidates))
 
 
-def with_defaults(config: TrainConfig, told: Collection[str]) -> TrainConfig:
+def with_defaults(config: TrainConfig, given: Collection[str]) -> TrainConfig:
     """The configuration; any setting of fine-tuning means that the whole network is trained."""
-    if "--method" in told:
+    if "--method" in given:
         problem = f"--method {config.method} is for one run, and a plan has two methods"
         raise ConfigError(problem, "give --answer-method, --spatial-method or both")
-    whole = any(flag.startswith("--finetune.") for flag in told) and "--frozen" not in told
+    whole = any(flag.startswith("--finetune.") for flag in given) and "--frozen" not in given
     values = {one.name: getattr(config, one.name) for one in fields(TrainConfig)}
     return TrainConfig(**values | ({"frozen": False} if whole else {}))
 

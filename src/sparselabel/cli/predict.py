@@ -15,7 +15,7 @@ from sparselabel.errors import ConfigError, DataError, RunError, counted, listin
 from sparselabel.progress import progress_bar, status_console
 
 if TYPE_CHECKING:
-    from sparselabel.inference.cluster import Done
+    from sparselabel.inference.predict_on_ray import Done
     from sparselabel.inference.prediction_sidecars import PredictionFile
     from sparselabel.inference.predictor import Predictor
 
@@ -116,7 +116,7 @@ def predict(
     beside = [name for name, given in more_asked.items() if given is not None]
     if cluster is not None:
         _refuse_on_cluster(out, beside, {"workers": workers, "links": links or None})
-        from sparselabel.inference.cluster import Place, predict_on_cluster
+        from sparselabel.inference.predict_on_ray import Place, predict_on_cluster
         from sparselabel.run import Run
 
         cores = 1 if cluster_cores is None else cluster_cores
@@ -328,7 +328,7 @@ def _write(
     more: "Sequence[PredictionFile]",
 ) -> dict[str, int]:
     """Predict and write all; how many images, labels and images that cannot be read there were."""
-    from sparselabel.data.image_paths import common_folder, count_images, image_paths, other_files
+    from sparselabel.data.image_paths import common_folder, count_images, image_paths, no_images, other_files
     from sparselabel.data.image_paths import images as images_at
     from sparselabel.inference.prediction_csv import NAMED
     from sparselabel.inference.prediction_sidecars import MapFolder
@@ -353,7 +353,7 @@ def _write(
             bar.advance()
     if not seen["images"] + output.done:
         output.discard()
-        raise DataError(f"no images in {listing(words)}", "name files", "folders that have some")
+        raise no_images(words)
     output.finish()
     if others := other_files(words):
         kinds = [f"{number:,} {suffix}" for suffix, number in others.most_common()]

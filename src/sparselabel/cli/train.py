@@ -12,8 +12,8 @@ from rich.table import Table
 
 from sparselabel.cli.arguments import (
     FROM_FILE_OR_RECIPE,
+    GIVEN_FLAGS,
     TABLE,
-    TOLD_FLAGS,
     FromFileOrRecipe,
     TableColumns,
     run_folder,
@@ -84,7 +84,7 @@ def train(
     if own:
         from sparselabel.training.train_folder import choose_for_folder
 
-        given_flags = {flag.removeprefix("--").replace("-", "_") for flag in TOLD_FLAGS}
+        given_flags = {flag.removeprefix("--").replace("-", "_") for flag in GIVEN_FLAGS}
         columns = without_none(asdict(table))
         chosen = choose_for_folder(
             data, labels, out, config, given_flags, machine, handling, _teller(handling), columns

@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 from sparselabel.comparison.from_recipe import FromRecipe, asked_for, notes_on
 from sparselabel.comparison.grid import CHOOSE, Varied
-from sparselabel.comparison.planned_runs import (
-    Outcome,
-    PlannedRun,
-    RunsCallback,
-    note_on_preset,
-    plan_runs,
-)
+from sparselabel.comparison.planned_runs import Outcome, PlannedRun, RunsCallback, note_on_preset, plan_runs
 from sparselabel.comparison.ray_runs import Cluster
 from sparselabel.comparison.result_tables import (
     Cell,
@@ -100,18 +94,17 @@ def compare(
     seeds
         The number of seeds, counted from 0, or a list of seeds.
     label_seeds
-        How many draws of observed labels, or their seeds: all is repeated on each. It needs data whose full
-        labels are known, and hides them as the preparation did; the preparation's own seed is the data as it
-        is.
+        Number of draws of observed labels, or their seeds: all runs are repeated on each. Labels are hidden
+        as the preparation did, which needs full labels; the preparation's own seed gives the data itself.
     annotations
-        Kinds of annotation to compare, each with all methods, simulated on data whose full labels are known:
-        what ``sparsify`` is in a preparation, and its settings, as in ``"single-positive,prefer=larger"``.
+        Kinds of annotation to compare, each with all methods, simulated from the data's full labels: a value
+        of ``sparsify`` and its settings, as in ``"single-positive,prefer=larger"``.
         ``"budget,annotate=I/SP,budget=0.02/0.05"`` are four.
     choose
         Values of settings to choose from by validation: ``{"head.lr": [1e-2, 1e-3]}``.
     staged
         Choose in two stages: first train the head alone, on stored features, with all its settings; then
-        fine-tune with the chosen ones only. By default as the recipe does, where its choices are taken.
+        fine-tune with the chosen ones only. Default: as in the recipe, if its choices are used.
     vary
         One setting and its values, a table row for each: ``{"settings.momentum": [0.6, 0.9]}``.
     against
@@ -137,12 +130,12 @@ def compare(
     if isinstance(methods, str):
         problem = f"{param('methods')} is a list of names, not {methods!r}"
         raise ConfigError(problem, f"give [{methods!r}]", what="methods", value=methods)
-    told = FromRecipe.load(recipe) if isinstance(recipe, str) else recipe
+    loaded = FromRecipe.load(recipe) if isinstance(recipe, str) else recipe
     if isinstance(config, str | Path):
         config = load_config(TrainConfig, Path(config))
-    base, machine, handling = configure(settings, config or (told.config if told and recipe else None))
+    base, machine, handling = configure(settings, config or (loaded.config if loaded and recipe else None))
     _refuse_handling(handling)
-    named, chosen, varied, base = asked_for(base, methods, _choices(choose), _varied(vary), told)
+    named, chosen, varied, base = asked_for(base, methods, _choices(choose), _varied(vary), loaded)
     if against is not None and against not in named:
         raise ConfigError(
             f"{param('against', against)} is none of the methods: {listing(named)}",
@@ -157,7 +150,7 @@ def compare(
     planned = plan_runs(base, named, numbers, folder, chosen, varied, draws, kinds)
     heads: list[PlannedRun] = []
     if staged is None:
-        staged = told is not None and choose is None and told.recipe.compare.staged
+        staged = loaded is not None and choose is None and loaded.recipe.compare.staged
     if staged:
         refuse_stages(base, chosen, varied)
         head_alone, of_head, inside = first_stage(base, chosen, folder)
@@ -183,8 +176,12 @@ def compare(
         label_counts(prepared, kinds),
         None if varied is None else varied.name,
         against or BASELINE,
-        None if told is None else told.recipe,
-        (*notes_on(prepared, base, told), *note_on_preset(named, base.settings.get("preset")), *lacking),
+        None if loaded is None else loaded.recipe,
+        (
+            *notes_on(prepared, base, loaded),
+            *note_on_preset(named, base.settings.get("preset")),
+            *lacking,
+        ),
         str(prepared.folder),
     )
     if first_process():
@@ -221,8 +218,8 @@ class ComparisonFile(TypedDict):
 class Comparison:
     """Runs of several methods on one data set: test results, and differences beyond chance.
 
-    In a notebook it shows itself as a table. ``labels`` is how many labels training observed, by kind of
-    annotation ("" for the data's own), and how many there are.
+    A notebook shows it as a table. ``labels`` is how many labels training observed, by kind of annotation (""
+    for the data's own), and how many there are.
     """
 
     folder: Path
@@ -300,7 +297,7 @@ class Comparison:
         return [outcome for outcome in self.outcomes if outcome.result is None]
 
     def table(self) -> "DataFrame":
-        """All numbers, a row for each method, as table.csv has them: measures in percent."""
+        """All numbers, a row per method, as in table.csv: metrics in percent."""
         return _frame(table_columns(self.rows, self.varied, self.recipe))
 
     def differences(self) -> "DataFrame":
@@ -368,10 +365,10 @@ def label_counts(data: "Dataset", annotations: Sequence[str] = ()) -> tuple[dict
 
 
 def _refuse_other_comparison(folder: Path, data: "Dataset", planned: Sequence[PlannedRun]) -> None:
-    """Raise if the folder has another comparison's runs, whose tables these would replace.
+    """Raise if the folder has runs of another comparison, as its tables would be replaced.
 
-    Runs that are there and are to be trained are checked one by one; of others, which are no part of this
-    comparison, data and settings must be the same, apart from what a comparison compares.
+    Runs of this comparison are checked one by one; others must have the same data and settings, apart from
+    what is compared.
     """
     if not (folder / INDEX).is_file():
         return
@@ -406,7 +403,7 @@ def _refuse_other_comparison(folder: Path, data: "Dataset", planned: Sequence[Pl
 def _evaluate_maps(
     data: "Dataset", outcomes: Sequence[Outcome], workers: int | None, quiet: bool
 ) -> list[str]:
-    """Judge what the runs see in the test images by boxes or masks, if there are any; notes on failures."""
+    """Evaluate the runs' maps of the test images by boxes or masks, if there are any; returns failures."""
     from rich.console import Console
 
     from sparselabel.comparison.evaluate_maps import evaluate_maps, has_places, maps_to_evaluate
@@ -425,7 +422,7 @@ def _evaluate_maps(
 
 
 def _outcome(folder: Path, run: "RunFile") -> Outcome:
-    """A run as it is now: finished, or failed with the error that is written beside it."""
+    """The outcome of a run from its files: finished, or failed with the error beside it."""
     path = folder / run["folder"]
     saved_run = Run(path)
     config = saved_run.config() if saved_run.config_file.exists() else TrainConfig(method=run["method"])
@@ -463,7 +460,7 @@ def _varied(vary: Mapping[str, Sequence[Any]] | Varied | None) -> Varied | None:
 
 
 def _refuse_handling(handling: Handling) -> None:
-    """A comparison always resumes; it has no way to replace its runs, and no dry run."""
+    """Raise for handling that a comparison does not have: it always resumes its runs."""
     for name in ("force", "dry_run"):
         if getattr(handling, name):
             raise ConfigError(f"a comparison has no {param(name)}", f"leave {param(name)} out", what=name)

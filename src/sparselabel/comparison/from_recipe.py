@@ -36,7 +36,7 @@ HIDDEN_BY = (
     "cost",
 )
 NUMBERS = {"budget": float, "answers": int}
-"""Settings that are not given by default, and what they are if they are."""
+"""Types of settings whose default is None."""
 NOT_COMPARED = ("method", "seed", "settings", "watch")
 """Settings that are a table's rows, or that change no number."""
 
@@ -62,19 +62,19 @@ def asked_for(
     methods: Sequence[str] | None,
     choose: list[Varied] | None,
     vary: Varied | None,
-    told: FromRecipe | None,
+    loaded: FromRecipe | None,
 ) -> tuple[list[str], list[Varied], Varied | None, TrainConfig]:
-    """Methods and grids to compare: those that were asked for, else those of the recipe."""
-    if told is None:
+    """Methods and grids to compare: the given ones, or else the recipe's."""
+    if loaded is None:
         return list(methods or []), choose or [], vary, config
-    asked = told.recipe.compare
-    named = list(methods or asked.methods)
-    chosen = _of_recipe(asked.choose, named, CHOOSE) if choose is None else choose
-    varied = next(iter(_of_recipe(asked.vary, named, VARY)), None) if vary is None else vary
-    return named, chosen, varied, _without_others_settings(config, named, told)
+    compared = loaded.recipe.compare
+    named = list(methods or compared.methods)
+    chosen = _of_recipe(compared.choose, named, CHOOSE) if choose is None else choose
+    varied = next(iter(_of_recipe(compared.vary, named, VARY)), None) if vary is None else vary
+    return named, chosen, varied, _without_others_settings(config, named, loaded)
 
 
-def notes_on(data: "Dataset", config: TrainConfig, told: FromRecipe | None) -> list[str]:
+def notes_on(data: "Dataset", config: TrainConfig, loaded: FromRecipe | None) -> list[str]:
     """Notes for readers of the table."""
     notes = []
     if not {"val", "test"} & {*data.splits}:
@@ -82,31 +82,31 @@ def notes_on(data: "Dataset", config: TrainConfig, told: FromRecipe | None) -> l
             "the data has neither a validation nor a test split, so nothing is measured: prepare it with "
             f"one ({command('prepare', '...', validation=0.2)})"
         )
-    if told is not None and told.recipe.published:
-        notes.append(differences_from_recipe(told.recipe, told.config, data, config))
+    if loaded is not None and loaded.recipe.published:
+        notes.append(differences_from_recipe(loaded.recipe, loaded.config, data, config))
     return [note for note in notes if note]
 
 
 def _of_recipe(values: dict[str, tuple[Any, ...]], methods: Sequence[str], flag: str) -> list[Varied]:
-    """A recipe's settings to vary or to choose from, those that one of the methods has."""
+    """A recipe's settings to vary or to choose from, if one of the methods has them."""
     settings = [Varied.of([name, *several], flag) for name, several in values.items()]
     known = settings_known(methods)
     return [one for one in settings if any(one.concerns(method, known[method]) for method in methods)]
 
 
-def _without_others_settings(config: TrainConfig, methods: Sequence[str], told: FromRecipe) -> TrainConfig:
-    """Without a recipe's settings that none of the methods has: they are for others of its table."""
+def _without_others_settings(config: TrainConfig, methods: Sequence[str], loaded: FromRecipe) -> TrainConfig:
+    """The configuration without settings of the recipe that none of the methods has."""
     known = {name for settings in settings_known(methods).values() for name in settings}
     if not any(has_preset(method, config.settings.get("preset")) for method in methods):
         known.discard("preset")
-    recipes_own = told.config.settings
+    recipes_own = loaded.config.settings
     own = {name for name, value in config.settings.items() if recipes_own.get(name) != value}
     settings = {name: value for name, value in config.settings.items() if name in known | own}
     return replace(config, settings=settings)
 
 
 def differences_from_recipe(recipe: Recipe, theirs: TrainConfig, data: "Dataset", ours: TrainConfig) -> str:
-    """A note on what differs from the recipe, in data and settings; nothing where nothing is known to."""
+    """A note on what differs from the recipe in data and settings; "" for nothing."""
     differences = [*_data(recipe, data), *_settings(_compared(theirs), _compared(ours))]
     if not differences:
         return ""
@@ -126,8 +126,7 @@ def _data(recipe: Recipe, data: "Dataset") -> list[str]:
             f"data {data.name} with {size[0]:,} classes and {size[1]:,} test images (the paper's has "
             f"{classes:,} and {images:,})"
         )
-    defaults = asdict(Preparation())  # data of older versions does not say all
-    made = {name: data.made["preparation"].get(name, defaults[name]) for name in HIDDEN_BY}
+    made = {name: data.made["preparation"][name] for name in HIDDEN_BY}
     wanted = [_preparation(flags) for flags in map(_flags, commands) if "labels" not in flags]
     if wanted and made not in wanted:
         differ = [

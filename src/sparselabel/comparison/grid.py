@@ -47,15 +47,21 @@ class Varied:
 
     @property
     def setting(self) -> str | None:
-        """The setting of a method that it is, if it is one: not every method has it."""
+        """The name of the method's setting, if it is one: not every method has it."""
         return self.keys[1] if self.keys[0] == SETTINGS and len(self.keys) == 2 else None
 
     def concerns(self, method: str, known: Collection[str]) -> bool:
-        """Whether a method with these settings takes it; one that does not runs without it."""
+        """Whether a method with these settings takes it; others run without it."""
         return fnmatchcase(method, self.methods) and (self.setting is None or self.setting in known)
 
     def config(self, base: TrainConfig, value: str) -> TrainConfig:
         """The configuration with this value."""
+        last = self.keys[-1]
+        if len(self.keys) == 1 and last not in {field.name for field in fields(TrainConfig)}:
+            inside = [name for name in _names(TrainConfig) if name.endswith(f".{last}")]
+            whole = inside or [f"{SETTINGS}.{last}, if it is a method's"]
+            problem = f"{param(self.flag, self.name)}: there is no such setting"
+            raise ConfigError(problem, *(f"write {name}" for name in whole), what=self.flag, value=self.name)
         values = without_none(asdict(base))
         table = values
         for key in self.keys[:-1]:
@@ -105,7 +111,7 @@ def _names(kind: type[Any], table: str = "") -> Iterable[str]:
 
 
 def _parsed(word: str) -> Any:
-    """A word of the command line as TOML would have it: a number, true or false, or a text."""
+    """A word of the command line read as TOML: a number, true or false, or a text."""
     if word in ("true", "false"):
         return word == "true"
     for kind in (int, float):

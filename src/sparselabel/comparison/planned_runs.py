@@ -16,7 +16,7 @@ Chosen = tuple[tuple[str, str], ...]
 
 
 RunKey = int | tuple[int, int]
-"""What tells runs of the same settings apart: the seed, or the label seed and the seed."""
+"""Distinguishes runs of the same settings: the seed, or the label seed and the seed."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def note_on_preset(methods: Sequence[str], preset: object) -> list[str]:
 
 
 def _refuse_repeated(what: str, values: Sequence[object]) -> None:
-    """A run that is there twice would count twice in the means."""
+    """Raise for a run that occurs twice: it would count twice in the means."""
     repeated = [value for value, times in Counter(values).items() if times > 1]
     if repeated:
         raise ConfigError(f"{what} names {listing(repeated)} more than once", "name each once")
@@ -184,7 +184,7 @@ def in_comparison(error: SparselabelError, run: PlannedRun | None = None) -> Spa
 
 
 class RunsCallback:
-    """Hears how far a comparison is; this one does nothing."""
+    """Callbacks on the progress of a comparison; these do nothing."""
 
     def on_skipped(self, finished: int) -> None:
         """So many runs were finished before."""

@@ -1,8 +1,8 @@
 """Runs on a Ray cluster (the extra ``cluster``): each is a task on a node that has the cores for it.
 
 Prepared data, the folder of the runs and every file that the settings name are on a disk that all nodes share
-under the same path, and all have this package. A task that fails is that run's failure only. A comparison
-that was stopped goes on by the same command, as runs resume.
+under the same path, and all have this package. A task that fails is that run's failure only. A stopped
+comparison is resumed by the same command.
 """
 
 import os
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where to send runs: Ray's address, and the cores that each run is given."""
+    """A Ray cluster: its address, and the cores of each run."""
 
     address: str
     cores: int = 1
@@ -93,7 +93,7 @@ def features_first(
 
 
 def shared_features(data: "Dataset", run: PlannedRun) -> Path | None:
-    """The file of stored features that a run would compute first; None if it is there, or needs none."""
+    """The file of stored features that a run would compute first; None if it exists or is not needed."""
     from sparselabel.data.transforms import views_of
     from sparselabel.inference.engine import PACKAGES, TORCH
     from sparselabel.training.features import features_elsewhere, features_file
@@ -113,7 +113,7 @@ def shared_features(data: "Dataset", run: PlannedRun) -> Path | None:
 def train_task(
     folder: str, data: str, run: PlannedRun, machine: Machine, command: Sequence[str]
 ) -> dict[str, Any]:
-    """Train one run on a node, in the folder that the command was given in."""
+    """Train one run on a node, in the working folder of the command."""
     from sparselabel.comparison.evaluate_maps import evaluate_maps, has_places, maps_to_evaluate
     from sparselabel.comparison.runner import data_of
     from sparselabel.data.dataset import open_prepared
@@ -136,7 +136,7 @@ def train_task(
 
 
 def _outcome(run: PlannedRun, get: Callable[[], dict[str, Any]]) -> Outcome:
-    """A run's result, or the error of its task: our own, or all that Ray says of another one."""
+    """A run's result, or the error of its task: our own, or Ray's text."""
     try:
         return Outcome(run, get())
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Train the runs of a comparison one by one, side by side or on a cluster. A failed run stops no other."""
+"""Train the runs of a comparison one by one, side by side or on a cluster; failures do not stop others."""
 
 import multiprocessing
 import os
@@ -134,8 +134,8 @@ def _train_here(
 ) -> Iterator[Outcome]:
     """Runs on this machine: those that can side by side, the others one after the other.
 
-    Groups that are side by side have a process each where their features are stored: their steps are too
-    small for several threads.
+    Groups side by side with stored features have a process each: their steps are too small for several
+    threads.
     """
     # Where one of several processes failed, the others would wait for it in the next run.
     alone = machine.devices == 1 and int(os.environ.get("WORLD_SIZE", "1")) == 1

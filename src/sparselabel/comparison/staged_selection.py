@@ -1,7 +1,7 @@
 """Settings chosen in two stages: the head's on stored features, then those of fine-tuning (Cole 2021 §6.1).
 
-Every run of the second stage trains its head again, with the chosen settings, and goes on from there; on
-stored features that takes little, and the numbers are those of the first stage to the bit.
+Every run of the second stage trains its head again with the chosen settings, then fine-tunes; on stored
+features this is quick, and the head is that of the first stage to the bit.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ def first_stage(
 def second_stage(
     planned: Sequence[PlannedRun], first: Sequence[Outcome]
 ) -> tuple[list[PlannedRun], list[Outcome]]:
-    """Those of all runs that have the head's chosen settings; and the failures of heads that all failed."""
+    """The runs with the head's chosen settings, and the failures of heads that all failed."""
     chosen: dict[tuple[str, str, str], Chosen] = {}
     failed: list[Outcome] = []
     for row in rows_of(first):

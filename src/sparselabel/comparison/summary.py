@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sparselabel.comparison.planned_runs import Chosen, Outcome, RunKey
 from sparselabel.errors import RunError
 from sparselabel.file_formats import read_json
-from sparselabel.run import Evaluation, Run, saw_hidden_labels
+from sparselabel.run import Evaluation, Run
 
 if TYPE_CHECKING:
     from sparselabel.metrics.bootstrap import Difference, Drawn, Interval
@@ -110,7 +110,7 @@ def _row(outcomes: Sequence[Outcome]) -> Row:
         paths=paths,
         seconds=[cost["seconds"] for cost in costs if cost],
         memory=[cost["peak_memory"] for cost in costs if cost],
-        oracle=saw_hidden_labels(next(iter(finished.values()), None), run.method),
+        oracle=any(result["oracle"] for result in finished.values()),
         names={
             split: result[split].get("name", "mAP")
             for result in finished.values()
@@ -125,7 +125,7 @@ def _row(outcomes: Sequence[Outcome]) -> Row:
 
 
 def _gathered(pairs: Any) -> dict[Any, list[float]]:
-    """Values of all seeds by their name; None is left out."""
+    """Values of all seeds by name, without None."""
     by_name: dict[Any, list[float]] = {}
     for of_one_seed in pairs:
         for name, value in of_one_seed:
@@ -231,7 +231,7 @@ def with_intervals(rows: Sequence[Row], draws: TestDraws) -> list[Row]:
             return row
         try:
             bounds = interval([draws(row.paths[key]) for key in row.test], label_draws([*row.test]))
-        except RunError:  # said where differences are computed
+        except RunError:  # reported where differences are computed
             return row
         return replace(row, interval=bounds)
 
@@ -250,7 +250,7 @@ def with_differences(
             return row
         try:
             return replace(row, difference=difference_of(row, base, measured))
-        except RunError as error:  # trained by an older version, or files were removed
+        except RunError as error:  # files were removed
             say(f"no bootstrap for {row.method}: {error}")
             return row
 

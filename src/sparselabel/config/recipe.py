@@ -7,7 +7,7 @@ from sparselabel.errors import ConfigError, shown
 from sparselabel.schema import from_dict
 
 TABLE = "recipe"
-"""The table of a configuration file that holds it; training looks at nothing in it."""
+"""The table of a configuration file that holds it; training ignores it."""
 
 Values = tuple[float | str | bool, ...]
 

@@ -21,12 +21,12 @@ def save(config: Any, path: Path) -> None:
 def load(kind: type[Config], path: Path) -> Config:
     """Read a configuration back."""
     values = read_toml(path)
-    with naming(path):  # settings that contradict each other know of no file
+    with naming(path):  # errors of contradicting settings do not name the file
         return from_dict(kind, values, path.name)
 
 
 def _lines(values: dict[str, Any], table: str = "") -> list[str]:
-    """TOML of nested dictionaries; None is left out, as TOML has no word for it."""
+    """TOML of nested dictionaries; None is left out, as TOML has no null."""
     plain = [f"{key} = {_toml(value)}" for key, value in values.items() if not isinstance(value, dict | None)]
     lines = ([f"\n[{table}]"] if table and plain else []) + plain
     for key, value in values.items():

@@ -175,7 +175,7 @@ class Views:
 
     def __post_init__(self) -> None:
         smallest, strength = self.smallest_crop, self.magnitude
-        refuse(self.size < 16, "views.size", "must be at least 16 pixels", self.size)
+        refuse(not 16 <= self.size <= 16_384, "views.size", "must be from 16 to 16,384 pixels", self.size)
         refuse(not 0 < smallest <= 1, "views.smallest_crop", "must be in (0, 1]", smallest)
         refuse(not 0 <= self.flip <= 1, "views.flip", "must be in [0, 1]", self.flip)
         refuse(self.rand_augment < 0, "views.rand_augment", "must not be negative", self.rand_augment)
@@ -220,8 +220,8 @@ class TrainConfig:
     Parameters
     ----------
     method
-        How unknown labels are treated (`sparselabel methods`); auto is gr on stored features (pu if K is
-        given), pu+scl with fine-tuning, else pu.
+        How unknown labels are treated (`sparselabel methods`); auto is soft on stored features of up to
+        100,000 images, gr beyond (pu if K is given), pu+scl with fine-tuning, else pu.
     settings
         Settings of the method (`sparselabel methods METHOD`). expected-positives is K: a number, a file of
         `sparselabel expect`, or auto, which estimates it; default: counted in fully labeled validation data,
@@ -396,7 +396,7 @@ class Handling:
 def configure(
     keywords: Mapping[str, Any], config: TrainConfig | None = None
 ) -> tuple[TrainConfig, Machine, Handling]:
-    """The three configurations that keywords make, training's on top of ``config``.
+    """The three configurations from keywords, training's on top of ``config``.
 
     A nested one is given whole (``head=HeadPhase(epochs=5)``), in part (``head={"epochs": 5}``) or by its
     dotted name. A keyword that no configuration has is a setting of the method.
@@ -420,9 +420,10 @@ def configure(
 
 
 def nested_remedies(name: str, value: object) -> list[str]:
-    """Remedies for a keyword that belongs into others, as ``epochs`` into ``head`` and ``finetune``."""
+    """Remedies for a keyword of nested settings, such as ``epochs`` of ``head`` and ``finetune``."""
     inner = {one.name: getattr(TrainConfig(), one.name) for one in fields(TrainConfig)}
     homes = [one for one, table in inner.items() if is_dataclass(table) and hasattr(table, name)]
+    value = int(value) if isinstance(value, float) and value.is_integer() else value
     return [f"give {param(f'{home}.{name}', value)}" for home in homes]
 
 

@@ -1,7 +1,7 @@
 """Annotations that a budget buys: random questions, and points or boxes where the answer is yes (PatchML §4).
 
-A question is an image and a class: is it there? All of them, asked at image level, are a budget of 100 %.
-What is bought for a yes besides the answer is the kind of annotation:
+A question asks whether an image shows a class. Asking all of them is a budget of 100 %. The kind of
+annotation says what else is bought for a yes:
 
     I   nothing          SP  a point on one object of the class     AP  a point on each
                          SB  a box around one object of the class   AB  a box around each
@@ -15,17 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.config import Annotation, Cost, Sparsify
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, spans
 from sparselabel.data.masks import Masks, runs_of
 from sparselabel.data.readers.raw_dataset import RawSplit
-from sparselabel.data.spatial_labels import Floats, SpatialLabels, spans
+from sparselabel.data.spatial_labels import Floats, SpatialLabels
 from sparselabel.errors import ConfigError, DataError, param
 
 Kind = Annotation
 KINDS: tuple[Kind, ...] = get_args(Annotation)
 Indices = npt.NDArray[np.int64]
 Seed = int | tuple[int, ...]
-ROUNDING = 1e-9  # shares and sums of prices are not exact, and who pays for all gets all
+ROUNDING = 1e-9  # tolerance of rounding, so that a full budget buys everything
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ def buy(
     prices: Prices | None = None,
     seed: Seed = 0,
 ) -> Bought:
-    """Ask random questions, none twice, until the seconds are spent; PatchML's "random per annotation".
+    """Ask distinct random questions until the seconds are spent; PatchML's "random per annotation".
 
-    ``truth`` (N, L) must be complete. ``spatial_labels`` has one per object. A yes to a class without any
-    is an answer alone.
+    ``truth`` (N, L) must be complete. ``spatial_labels`` has one per object; a yes to a class without any is
+    an answer alone.
     """
     prices = prices or Prices()
     _refuse(truth, kind, seconds)
@@ -118,7 +118,7 @@ def _answered(
     seed: Seed,
     seconds: float,
 ) -> Bought:
-    """The answers to this many random questions, or to as many of them as the seconds allow."""
+    """The answers to this many random questions, or to as many as the seconds allow."""
     random = np.random.default_rng(seed)
     # numpy need not hold all questions if it may leave those it draws unshuffled; they are few
     few = (
@@ -193,9 +193,9 @@ class Annotated(NamedTuple):
 
 
 def annotate(split: RawSplit, how: Sparsify, draw: int = 0, prices: Prices | None = None) -> Annotated:
-    """Spend the budget on a split; ``draw`` tells splits of the same data apart.
+    """Spend the budget on a split; ``draw`` is the split's number, for its random stream.
 
-    ``prices`` take the place of those that ``how`` names.
+    ``prices`` replace those that ``how`` names.
     """
     truth = split.labels.values
     spatial_labels, numbers = _instances(split.spatial_labels, how.annotate)
@@ -228,7 +228,7 @@ def annotate(split: RawSplit, how: Sparsify, draw: int = 0, prices: Prices | Non
 
 
 def refuse_budget(name: str, split: RawSplit, how: Sparsify) -> None:
-    """Raise if a budget cannot be spent on a split, which takes no time to find out."""
+    """Raise if a budget cannot be spent on a split."""
     _instances(split.spatial_labels, how.annotate)
     if how.budget is not None and how.budget * split.labels.matrix.size < 1:
         raise buys_nothing(name, split, how)
@@ -299,7 +299,7 @@ def points_on(
 
 
 def _inside(masks: Masks, random: np.random.Generator) -> Floats:
-    """(M, 2) A random point in each mask, any of its pixels as likely as another."""
+    """(M, 2) A random point in each mask, uniform over its pixels."""
     runs = runs_of(masks)
     ends = np.cumsum(runs.ends - runs.starts)
     areas = np.bincount(runs.owners, runs.ends - runs.starts, len(masks)).astype(np.int64)

@@ -30,7 +30,7 @@ COLUMNS = ("image", "label", "value", "time", "reviewer")
 OTHER_ANSWERS = "give the answers that belong to this data"
 NAMES_AT_ONCE = 1 << 16
 SKIPPED = -2
-"""Looked at, and nobody could tell: unknown for training, and not asked again."""
+"""The reviewer could not tell: unknown for training, and not asked again."""
 TAKEN_BACK = ""
 WORDS = {"1": POSITIVE, "0": NEGATIVE, "?": SKIPPED}
 WORD_OF = {value: word for word, value in WORDS.items()}
@@ -68,9 +68,9 @@ def file_of(answers: Sequence[Answer]) -> bytes:
 
 
 def read_answers(file: Path) -> list[Answer]:
-    """All lines of a file of answers, in their order; an unfinished last line, as a crash leaves, is no line.
+    """All lines of a file of answers, in order, without a last line that a crash left unfinished.
 
-    ``review/answer_log.py`` mends such a file before it adds to it.
+    ``review/answer_log.py`` repairs such a file before it appends to it.
     """
     try:
         content = file.read_bytes()
@@ -83,7 +83,7 @@ def read_answers(file: Path) -> list[Answer]:
 
 
 def has_our_columns(content: bytes) -> bool:
-    """Whether a file begins as one of answers, be it that not even the header is finished."""
+    """Whether a file begins like a file of answers, even if its header is unfinished."""
     first, line_break, _ = content.removeprefix(codecs.BOM_UTF8).partition(b"\n")
     return first.rstrip(b"\r") == HEADER.rstrip() if line_break else HEADER.startswith(first)
 
@@ -91,8 +91,8 @@ def has_our_columns(content: bytes) -> bool:
 def finished_length(file: Path, content: bytes) -> int:
     """Bytes up to the end of the last finished line; a line break inside quotes ends none.
 
-    What follows is at most the beginning of one answer, as a crash leaves it. More is the work of a quotation
-    mark that is never closed, and people's answers behind it must not be lost.
+    Only the beginning of one answer may follow, as a crash leaves it. More means that a quotation mark is
+    never closed, and the answers behind it must not be lost.
     """
     end, start, quotes = 0, 0, 0
     while (stop := content.find(b"\n", start)) >= 0:
@@ -151,11 +151,11 @@ def last_words(answers: Iterable[Answer]) -> dict[tuple[str, str], int]:
 
 
 class Overlay(NamedTuple):
-    """Labels with answers laid over them, and what the answers did."""
+    """Labels with answers applied, and what the answers changed."""
 
     values: LabelMatrix
     known: list[tuple[int, int, int]]  # row, class and label, in order of rows and classes
-    changed: int  # labels that were observed, and said otherwise
+    changed: int  # observed labels that an answer changed
     elsewhere: list[str]  # images that are not among these, but in another split
 
 
@@ -167,17 +167,17 @@ def lay_over(
     where: str,
     elsewhere: Iterable[str] = (),
 ) -> Overlay:
-    """A copy of ``observed`` (N, L) with these answers in it; ``images`` are names of the rows, each (N,).
+    """A copy of ``observed`` (N, L) with these answers; ``images`` are names of the rows, each (N,).
 
-    An image or class that is not there is an error, unless the image is one of ``elsewhere``.
+    An unknown image or class is an error, unless the image is one of ``elsewhere``.
     """
-    asked = {image for image, _ in words}
-    row_of = {name: row for names in images for row, name in _named(names) if name in asked}
-    other = sorted(asked.intersection(elsewhere) - set(row_of))
-    strange = sorted(asked - set(row_of) - set(other))
+    answered = {image for image, _ in words}
+    row_of = {name: row for names in images for row, name in _named(names) if name in answered}
+    other = sorted(answered.intersection(elsewhere) - set(row_of))
+    strange = sorted(answered - set(row_of) - set(other))
     if strange:
         raise DataError(
-            f"{where}: {len(strange):,} of {len(asked):,} images are not in the data: {listing(strange)}",
+            f"{where}: {len(strange):,} of {len(answered):,} images are not in the data: {listing(strange)}",
             OTHER_ANSWERS,
         )
     column_of = {name: column for column, name in enumerate(classes)}
@@ -201,7 +201,7 @@ def lay_over(
 
 
 def _named(names: Texts) -> Iterator[tuple[int, str]]:
-    """Rows and names; some at a time, as texts of Python take more room than those of an array."""
+    """Rows and names, in blocks, as Python strings take more memory than an array."""
     for start in range(0, len(names), NAMES_AT_ONCE):
         yield from enumerate(names[start : start + NAMES_AT_ONCE].tolist(), start)
 
@@ -218,7 +218,7 @@ def _with_changes(observed: LabelMatrix, changes: dict[tuple[int, int], int]) ->
 def with_answers(data: Dataset, answers: Sequence[Answer], where: str) -> Dataset:
     """The data with answers in the observed labels of training and validation, whose digests then change.
 
-    ``where`` is what the answers are called in messages: their files.
+    ``where`` names the answers in messages: their files.
     """
     words, splits, changed = last_words(answers), dict(data.splits), 0
     for name in ("train", "val"):
@@ -275,7 +275,7 @@ def answered_labels(
 
 
 def with_files(data: Dataset, files: Sequence[Path]) -> Dataset:
-    """The data with the answers of some files, one after the other; as it is without any."""
+    """The data with the answers of some files, applied in turn."""
     if not files:
         return data
     return with_answers(data, [answer for file in files for answer in read_answers(file)], listing(files))

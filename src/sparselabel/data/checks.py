@@ -20,9 +20,9 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import DataError, command, counted, listing, spell
 
 HANDFUL = 5  # observed positives below which a class can hardly be learned
-BLOCK = 1024  # images read before progress is told
+BLOCK = 1024  # images read before progress is reported
 NAMED = 5  # items that a line names; JSON has all
-SURPRISE = 5.0  # standard deviations from what a random choice keeps: never by chance, with 1,000 classes too
+SURPRISE = 5.0  # standard deviations from a random choice: never by chance, even with 1,000 classes
 NOTABLE = 0.05  # and by so much of the class's positives
 
 
@@ -93,8 +93,8 @@ def _stray_spatial_labels(prepared: Dataset) -> Iterator[Problem]:
         items = tuple(sorted({str(split.paths[row]) for row in rows[~known & inside].tolist()}))
         yield Problem(
             "stray-marks",
-            f"{(~known).sum():,} points or boxes of {name} are of classes that their images are not said "
-            f"to show: {listing(items, NAMED)}",
+            f"{(~known).sum():,} points or boxes of {name} are of classes that are not labeled present on "
+            f"their images: {listing(items, NAMED)}",
             "set the label or remove the point or box, and prepare the data again",
             items,
         )
@@ -181,7 +181,7 @@ def _unlabeled_images(prepared: Dataset, counted: dict[str, Counts]) -> Iterator
 
 
 def _preference(prepared: Dataset, counted: dict[str, Counts]) -> Iterator[Problem]:
-    """Observed positives that are no random choice of each image's positives."""
+    """Classes whose observed positives are no random choice of each image's positives."""
     counts = counted["train"]
     positive = counts.per_class["positive"]
     more = counts.per_class["observed_positive"] - counts.uniform
@@ -226,7 +226,7 @@ def _of_groups(name: str, groups: Iterable[list[str]], what: str, remedy: str) -
 
 
 def _letters(name: str) -> str:
-    """A name without what people write in different ways: case, spaces, hyphens, underscores."""
+    """A name without case, spaces, hyphens and underscores."""
     return re.sub(r"[\s_-]+", "", unicodedata.normalize("NFKC", name).casefold())
 
 
@@ -238,7 +238,7 @@ Image = tuple[str, int]
 
 
 def file_problems(prepared: Dataset) -> list[Problem]:
-    """Problems of the image files that their names and digests show, without opening one."""
+    """Problems of the image files that are found without opening one, by names and digests."""
     problems = [*_copies(prepared, exact_duplicates(prepared), "")]
     root = prepared.train.root
     if not root.is_dir():
@@ -263,7 +263,7 @@ def file_problems(prepared: Dataset) -> list[Problem]:
 
 
 def image_problems(prepared: Dataset, fingerprints: Fingerprints) -> list[Problem]:
-    """Problems of the images that only decoding them shows."""
+    """Problems of the images that are found by decoding them."""
     at = _locations(prepared)
     short, long = fingerprints.sizes.min(1), fingerprints.sizes.max(1)
     whole = short > 0
@@ -385,9 +385,9 @@ def _locations(prepared: Dataset) -> Callable[[int], Image]:
 
 
 def changed_files(prepared: Dataset, report: Callable[[int], None]) -> Iterator[str]:
-    """Arrays and images that changed since they were prepared, or are gone; ``report`` gets image counts."""
+    """Arrays and images that have changed or are missing; ``report`` gets image counts."""
     for name, split in prepared.splits.items():
-        for array, checksum in prepared.made["splits"][name].get("checksums", {}).items():
+        for array, checksum in prepared.made["splits"][name]["checksums"].items():
             file = prepared.folder / name / f"{array}.npy"
             if file_checksum(file) != checksum:
                 yield str(file)
@@ -396,7 +396,7 @@ def changed_files(prepared: Dataset, report: Callable[[int], None]) -> Iterator[
 
         def changed(row: int, split: PreparedSplit = split) -> bool:
             try:
-                # From where it is: a cache has what was there once.
+                # Not from the cache, which has the content of before.
                 content = split.content(row) if split.stored is None else split.stored.content(row)
                 return digest_of(content) != int(split.digests[row])
             except (OSError, DataError):

@@ -10,8 +10,8 @@
                /real.npy      ImageNet's reassessed labels, where the data has them
                /stored_files.npy, …  where images are that are in shards or at an address
 
-``truth`` is all that is known, ``observed`` what training may see of it (``split_writer.py`` writes both).
-Likewise ``mark_*.npy`` are all spatial labels that are known, ``seen_*.npy`` those that training may see.
+``truth`` are all known labels, ``observed`` those that training may see (``split_writer.py`` writes both).
+Likewise ``mark_*.npy`` are all known spatial labels, ``seen_*.npy`` those that training may see.
 """
 
 import hashlib
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from sparselabel.data.image_source import ImageSource
 
 FORMAT, COMPRESSED, WITHOUT_CHECKSUMS = 2, 3, 1
-"""Of dataset.json: 3 is 2 with labels in compressed rows, which older versions could not read."""
+"""Formats of dataset.json: 3 is 2 with labels in compressed rows; in 1 no checksum is compared."""
 PREPARE_AGAIN = "prepare the data again"
 SPATIAL_LABEL_COLUMNS = ("rows", "classes", "centers", "sizes")
 MASK_COLUMNS = ("texts", "offsets", "sizes")
@@ -68,15 +68,14 @@ Seen = Literal["all", "none", "own"]
 
 @dataclass(frozen=True, eq=False)
 class PreparedSplit:
-    """One split: N images with all that is known of their labels, and what training may see of it.
+    """One split: N images with all known labels, and those that training may see.
 
     ``spatial_labels`` are all points and boxes, for evaluation and simulation; ``seen`` are those that
     training may see. ``masks`` are those of all spatial labels, in their order. ``digest`` identifies the
-    split's images, labels and spatial labels, but not masks: no training sees them, and a run on data that
-    was prepared before there were masks may be evaluated by them. ``digests`` (N,) are of the images' files.
-    ``real`` (N, L) are ImageNet's reassessed labels; the row of an image without them is UNKNOWN.
-    ``images`` are those of data ``in_memory``, which has no image files. ``stored`` says where images are
-    that are in shards or at an address.
+    split's images, labels and spatial labels, but not masks, which training never sees. ``digests`` (N,) are
+    of the images' files. ``real`` (N, L) are ImageNet's reassessed labels; the row of an image without them
+    is UNKNOWN. ``images`` are those of data ``in_memory``, without files. ``stored`` are the locations of
+    images in shards or at an address.
     """
 
     name: str
@@ -121,7 +120,7 @@ class PreparedSplit:
     def image(self, row: int, at_least: int | None = None, check: bool = True) -> "Image.Image":
         """A row's image, upright and in RGB; a file may be decoded small, as ``decode.load`` says.
 
-        ``check``: that the file is the one that was prepared.
+        ``check``: raise if the file has changed since it was prepared.
         """
         if self.images is not None:
             return self.images[row]
@@ -136,7 +135,7 @@ class PreparedSplit:
         return load(self.place(row), at_least, digest, content)
 
     def without_labels(self) -> "PreparedSplit":
-        """Its images alone: all that a process that loads them needs, which may get a copy."""
+        """Its images alone: all that a loader process needs."""
         none = LabelTable(self.truth.ids[:0], (), np.zeros((0, 0), np.int8), check=False)
         no_spatial_labels = SpatialLabels.none()
         return replace(
@@ -168,10 +167,9 @@ class PreparedSplit:
 class Dataset:
     """Prepared data, opened: its splits by name, always with "train".
 
-    ``answers`` are those of reviewers that were laid over what training observes (``answers.py``);
-    ``unanswered`` is what it observed before. ``label_seed`` is that of observed labels that were drawn anew,
-    ``annotation`` the kind that they were drawn by, if it is another one (``redraw_labels.py``). Data that
-    nobody gave a folder is in a ``temporary`` one, which goes with the last object that has it.
+    ``answers`` are reviewers' answers in the observed labels (``answers.py``); ``unanswered`` are the labels
+    without them. ``label_seed`` and ``annotation`` are those of redrawn labels (``redraw_labels.py``). Data
+    without a given folder is in a ``temporary`` one, which is deleted with the last object that refers to it.
     """
 
     folder: Path
@@ -287,10 +285,9 @@ class Dataset:
     ) -> "Dataset":
         """A map-style torch dataset of items (image, label), with PIL images, arrays or tensors.
 
-        A label is the index or the name of a class that is there, or a list of these, and other labels are
-        unknown; or a vector of 1, 0 and -1. ``labels`` (N, L) are taken instead of those of the items. Leave
-        transforms out: images become views here. ``val`` and ``test`` are datasets too; for other arguments
-        see ``from_arrays``.
+        A label is the index or name of a present class, or a list of these, and other labels are unknown; or
+        a vector of 1, 0 and -1. ``labels`` (N, L) replace those of the items. Leave transforms out: images
+        become views here. ``val`` and ``test`` are datasets too; for other arguments see ``from_arrays``.
         """
         from sparselabel.data.from_objects import read_torch
         from sparselabel.data.prepare import prepare_objects
@@ -308,7 +305,7 @@ class Dataset:
         unlisted: "Unlisted | Mapping[str, Unlisted]" = "unknown",
         **options: Any,
     ) -> "Dataset":
-        """A dataset of the Hugging Face library, or a dictionary of its splits.
+        """A dataset of the Hugging Face library, or any other of dictionaries; or its splits by name.
 
         Parameters
         ----------
@@ -319,8 +316,8 @@ class Dataset:
         classes
             Names of the classes; default: those of the label's feature.
         unlisted
-            What it means that a list of labels does not name a class: "unknown", or "negative" where lists
-            are complete; a dictionary says it for each split, as ``{"test": "negative"}``.
+            What a class is that a list of labels does not name: "unknown", or "negative" if lists are
+            complete; or a dictionary by split, as ``{"test": "negative"}``.
         options
             Of the preparation, such as ``validation=0.2``.
         """
@@ -379,13 +376,13 @@ class SplitFile(TypedDict):
 
     images: Count
     digest: str
-    seen: NotRequired[Seen | None]
+    seen: Seen
     real: NotRequired[bool]
     masks: NotRequired[bool]
     sparse: NotRequired[list[str]]
     in_memory: NotRequired[bool]
     stored: NotRequired[bool]
-    checksums: NotRequired[dict[str, int]]
+    checksums: dict[str, int]
 
 
 class DatasetFile(TypedDict):
@@ -413,7 +410,11 @@ def open_prepared(folder: Path) -> Dataset:
     content = read_json(index, object, PREPARE_AGAIN, error=DataError)
     if not isinstance(content, dict) or "format" not in content:
         raise DataError(f"{index} does not describe prepared data", PREPARE_AGAIN, what=index)
-    if content["format"] not in (FORMAT, COMPRESSED, WITHOUT_CHECKSUMS):  # first: others have other keys
+    if content["format"] not in (
+        FORMAT,
+        COMPRESSED,
+        WITHOUT_CHECKSUMS,
+    ):
         problem = f"{index} has format {shown(content['format'])}, this program reads format {COMPRESSED}"
         raise DataError(problem, PREPARE_AGAIN, what=index)
     if content["format"] != WITHOUT_CHECKSUMS and content.get("checksum") != json_checksum(content):
@@ -475,16 +476,13 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: "Spli
         inside("stored_sizes", sizes, LARGEST + 1)
         return StoredImages(root, files, columns, array("paths", f"U {count}"), numbers, offsets, sizes)
 
-    checksums = about.get("checksums", {})
+    checksums = about["checksums"]
     count, full = about["images"], f"i {about['images']} {len(classes)}"
     ids = array("ids", f"U {count}")
     truth, observed = labels("truth"), labels("observed")
     everything = spatial_labels("mark")
-    which = about.get("seen")
-    if which is None:  # data of an older version
-        which = "none" if len(everything) and hides_labels(truth, observed) else "all"
-    seen = everything if which == "all" else SpatialLabels.none()
-    if which == "own":
+    seen = everything if about["seen"] == "all" else SpatialLabels.none()
+    if about["seen"] == "own":
         seen = spatial_labels("seen")
     return PreparedSplit(
         name=folder.name,
@@ -506,7 +504,7 @@ def _open_split(folder: Path, root: Path, classes: tuple[str, ...], about: "Spli
 def require_as_written(data: Dataset, *splits: str) -> None:
     """Raise if an array of some splits, or of all, is not what was written; each is read once a process."""
     for name in splits or data.splits:
-        for array, checksum in data.made["splits"][name].get("checksums", {}).items():
+        for array, checksum in data.made["splits"][name]["checksums"].items():
             file = data.folder / name / f"{array}.npy"
             if not file.exists():  # it was moved since it was opened
                 continue
@@ -520,7 +518,7 @@ _as_written: set[tuple[Path, int, int]] = set()
 
 
 def hides_labels(truth: LabelMatrix, observed: LabelMatrix) -> bool:
-    """Whether a label is known that training may not see."""
+    """Whether training may not see some of the known labels."""
     if isinstance(truth, SparseLabels) or isinstance(observed, SparseLabels):
         return truth is not observed and any(
             bool((observed[rows, classes] == UNKNOWN).any()) for rows, classes, _ in known_entries(truth)
@@ -530,5 +528,5 @@ def hides_labels(truth: LabelMatrix, observed: LabelMatrix) -> bool:
 
 
 def evaluation_labels(split: PreparedSplit) -> LabelTable:
-    """The labels that scores are compared with: all that is known of training, what other splits may see."""
+    """The labels for evaluation: all known ones of training, the observed ones of other splits."""
     return split.truth if split.name == "train" else split.observed

@@ -26,12 +26,12 @@ SUFFIXES = (
     *(".jpg", ".jpeg", ".png", ".webp", ".avif", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".jp2"),
     *(".heic", ".heif", *RAW_SUFFIXES),
 )
-"""What images are called, in small letters."""
+"""Suffixes of image files, in lower case."""
 FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "GIF", "BMP", "TIFF", "PPM", "JPEG2000")
 """The formats that are opened, whatever a file is called: for some others Pillow starts programs (EPS)."""
 
 LARGEST = 500_000_000
-"""Pixels of an image; decoded, so many take 1.5 GB."""
+"""Pixels of the largest image: decoded, it takes 1.5 GB."""
 WHOLE = 50_000_000  # pixels from which on an image is read at reduced size
 _ORIENTATION = 0x0112  # the tag of EXIF and TIFF
 _FILTERS = threading.Lock()  # Python's warning filters belong to all threads
@@ -43,10 +43,10 @@ def load(
     """The image in a file, upright and in RGB; transparent parts are white, 16-bit gray becomes 8-bit.
 
     With ``at_least`` a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, as long as both sides keep that
-    many pixels (``View.at_least`` is a good choice): seen whole at 448², a JPEG of 12 megapixels takes 75
+    many pixels (``View.at_least`` is a good choice): at 448² without a crop, a JPEG of 12 megapixels takes 75
     instead of 162 ms, and the view changes by 0.3 gray levels in the mean (by 1.2 for the sharpest images).
-    With ``digest`` a file of other bytes is refused. ``content`` is that of an image that is in no file, or
-    was read already; ``path`` is how it is called then.
+    With ``digest``, a file with other bytes is an error. ``content`` are the bytes of an image without a
+    file, or one already read; ``path`` is then its name.
     """
     if content is None:
         refuse_special(path)
@@ -83,7 +83,7 @@ def load(
         raise DataError(
             f"{path} is gone (No such file)", "bring it back", "prepare data without it"
         ) from error
-    except Exception as error:  # decoders raise whatever they like on a broken file
+    except Exception as error:  # decoders raise any exception on a broken file
         reason = (error.problem if isinstance(error, DataError) else str(error)) or type(error).__name__
         remedies = error.remedies if isinstance(error, DataError) else ()
         problem = f"{path} cannot be read as an image ({reason})"
@@ -108,7 +108,7 @@ def size_of(path: str | Path, content: bytes | None = None) -> tuple[int, int]:
 
 
 def upright_size_of(path: str | Path, content: bytes | None = None) -> tuple[int, int]:
-    """Width and height of an image as it is seen: cameras may store it lying on its side."""
+    """Width and height of an image upright: cameras may store it rotated."""
     if content is None:
         refuse_special(path)
     with _opened(path if content is None else io.BytesIO(content), path) as image, _pillow_warnings():
@@ -123,9 +123,10 @@ def _opened(source: str | Path | io.BytesIO, path: str | Path) -> Image.Image:
         return _preview(source.getvalue() if isinstance(source, io.BytesIO) else Path(source).read_bytes())
     try:
         image = _opened_by_pillow(source, FORMATS)
-    except UnidentifiedImageError:
+    except UnidentifiedImageError as error:
         if not _is_heif(source):
-            raise
+            # Pillow's words of an image that is in no file have an address in memory in them.
+            raise UnidentifiedImageError("it is in none of the formats that are read") from error
         try:
             import pillow_heif
         except ImportError as error:
@@ -149,7 +150,7 @@ def _opened_by_pillow(source: str | Path | io.BytesIO, formats: tuple[str, ...])
 
 @contextmanager
 def _without_pillows_limit() -> Iterator[None]:
-    """Let Pillow open and decode images of any size: ours is checked instead."""
+    """Let Pillow open and decode images of any size: we check the size ourselves."""
     with _pillow_warnings():
         most, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
         try:
@@ -229,7 +230,7 @@ def _tiff_orientation(content: bytes) -> int:
 
 
 def refuse_special(path: str | Path) -> None:
-    """Raise for a pipe, a socket or a device, which may keep a reader waiting for ever."""
+    """Raise for a pipe, a socket or a device, where reading may never end."""
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - it is called for every image
     except (OSError, ValueError):

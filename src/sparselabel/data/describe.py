@@ -36,8 +36,8 @@ Numbers = npt.NDArray[np.float64]
 class Counts:
     """The labels of a split of N images and L classes, counted.
 
-    ``uniform`` (L,) is how many positives of each class would be observed if every image's observed ones
-    were a random choice of its positives, and ``spread`` (L,) the standard deviation of that number.
+    ``uniform`` (L,) is the expected number of observed positives of each class if every image's observed ones
+    were a random choice of its positives, and ``spread`` (L,) its standard deviation.
     """
 
     per_image: dict[What, Counted]
@@ -72,7 +72,7 @@ class Counts:
 
 
 def count(split: PreparedSplit, folder: Path) -> Counts:
-    """Count the labels of a split of the data in a folder; only known ones are looked at."""
+    """Count the labels of a split of the data in a folder."""
     _refuse_damaged(split, folder)
     truth, observed = split.truth.matrix, split.observed.matrix
     per_image = {what: count_per_image(labels, value) for what, (labels, value) in _parts(split).items()}
@@ -121,7 +121,7 @@ def _parts(split: PreparedSplit) -> dict[What, tuple[LabelMatrix, int]]:
 
 
 def _refuse_damaged(split: PreparedSplit, folder: Path) -> None:
-    """Raise if labels are none, or their compressed rows are not in order."""
+    """Raise if values are no labels, or compressed rows are not in order."""
     for name, table in (("truth", split.truth), ("observed", split.observed)):
         labels = table.matrix
         if not isinstance(labels, SparseLabels):

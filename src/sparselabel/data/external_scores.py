@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, LabelTable, Texts
-from sparselabel.data.readers.csv_parquet import Cells, open_cells
+from sparselabel.data.readers.table_files import Cells, open_cells
 from sparselabel.errors import DataError, listing
 from sparselabel.file_formats import read_arrays
 
-_BETWEEN = 2  # scored, but neither high nor low; made UNKNOWN in the end
+_BETWEEN = 2  # scored, but neither high nor low; becomes UNKNOWN
 
 Scored = tuple[str, str, Sequence[int], npt.NDArray[np.float64]]
 """Where it stands, an image's name, the columns of some classes, and their scores (NaN: none)."""
@@ -32,7 +32,7 @@ class ScoreReport:
 
     set_positive: npt.NDArray[np.int64]
     set_negative: npt.NDArray[np.int64]
-    positive: npt.NDArray[np.int64]  # observed positives with a score that says anything
+    positive: npt.NDArray[np.int64]  # observed positives with a score beyond a threshold
     positive_missed: npt.NDArray[np.int64]  # of them: the score makes it negative
     negative: npt.NDArray[np.int64]
     negative_missed: npt.NDArray[np.int64]
@@ -48,7 +48,7 @@ class ScoreReport:
 def apply_scores(
     file: Path, table: LabelTable, paths: Texts, positive: float | None, negative: float | None
 ) -> tuple[Labels, ScoreReport]:
-    """Labels with unknown ones set to what scores say: at least ``positive``, or at most ``negative``.
+    """Labels with unknown ones set by scores: positive from ``positive`` up, negative from ``negative`` down.
 
     Images are found by id or by path. An observed label is never changed.
     """
@@ -88,7 +88,7 @@ def read_scores(file: Path, table: LabelTable, paths: Texts) -> npt.NDArray[np.f
 def _of_table(
     file: Path, table: LabelTable, paths: Texts, scored: Callable[[int, Indices], npt.NDArray[np.bool_]]
 ) -> Iterator[tuple[int, Indices, npt.NDArray[np.float64]]]:
-    """Row, columns and scores of a table's images; ``scored(row, columns)`` tells which were there before."""
+    """Row, columns and scores of a table's images; ``scored(row, columns)`` says which came before."""
     row_of = {name: row for names in (paths, table.ids) for row, name in enumerate(names.tolist())}
     nothing = True
     for where, name, columns, scores in _scored(file, table.classes):

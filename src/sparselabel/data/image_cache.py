@@ -1,7 +1,7 @@
-"""A bounded folder of remote images, so that a second epoch need not fetch them again.
+"""A size-limited cache of remote images for later epochs.
 
-SPARSELABEL_IMAGE_CACHE_GB says how large it may become (0: there is none). Several processes share it; the
-images that were read longest ago make room.
+SPARSELABEL_IMAGE_CACHE_GB limits its size (0: no cache). Several processes share it; the least recently read
+images are deleted.
 """
 
 import hashlib
@@ -17,8 +17,8 @@ from sparselabel.files import cache_folder
 
 GIGABYTES = "SPARSELABEL_IMAGE_CACHE_GB"
 DEFAULT_GIGABYTES = 10.0
-KEPT_SHARE = 0.9  # of its room that is still taken after images were deleted
-CHECK_SHARE = 0.02  # of its room that a process writes before it measures the folder
+KEPT_SHARE = 0.9  # of its limit that is left after deleting images
+CHECK_SHARE = 0.02  # of its limit that a process writes before it measures the folder
 
 
 def cache_room() -> int:
@@ -58,7 +58,7 @@ def cached(key: str, digest: int | None, fetch: Callable[[], bytes]) -> bytes:
                 os.utime(file)
                 return content
     content = fetch()
-    with suppress(OSError):  # a cache that cannot be written is none
+    with suppress(OSError):  # work without a cache that cannot be written
         _keep(file, content, room)
     return content
 
@@ -81,7 +81,7 @@ def _keep(file: Path, content: bytes, room: int) -> None:
 
 
 def make_room(room: int) -> None:
-    """Delete the images that were read longest ago, until there is room for others."""
+    """Delete the least recently read images until there is room."""
     cached = []
     for folder in cache_folder("images").iterdir():
         for entry in os.scandir(folder):

@@ -1,10 +1,10 @@
 """Duplicate images: exact ones by the digests of their files, near ones by perceptual hashes.
 
-Two images are nearly the same if their difference hashes differ in at most 7 of 64 bits and their tiny
-copies by at most 10 of 255 levels in the mean. The hash alone is wrong on plain images (313 pairs of the
-11,540 of VOC 2012, mostly birds and planes in an empty sky); the copies leave one, a photograph in color and
-in gray. Of 150 of them, saved again at JPEG quality 40 or half the size, 99 % or more were within 7 bits and
-all within 2 levels.
+Two images are nearly the same if their difference hashes differ in at most 7 of 64 bits and their tiny copies
+by at most 10 of 255 levels in the mean. The hash alone has false pairs among plain images (313 in the 11,540
+of VOC 2012, mostly birds and planes in an empty sky); with the copies one pair is left, a photograph in color
+and in gray. Of 150 of them, saved again at JPEG quality 40 or half the size, 99 % or more were within 7 bits
+and all within 2 levels.
 """
 
 from collections.abc import Callable, Iterator
@@ -152,7 +152,7 @@ def _near_among(
 
 
 def _united(root: ImageNumbers, first: ImageNumbers, second: ImageNumbers) -> ImageNumbers:
-    """The groups, each known by its first member, after the members of some pairs were put together."""
+    """The groups, each named by its first member, after merging the members of some pairs."""
     while True:
         one, other = root[first], root[second]
         apart = one != other
@@ -160,7 +160,7 @@ def _united(root: ImageNumbers, first: ImageNumbers, second: ImageNumbers) -> Im
             return root
         first, second = first[apart], second[apart]
         root = root.copy()
-        # Several pairs may want to move the same group: the lowest wins, and the others come round again.
+        # Several pairs may move the same group: the lowest wins, and the others are repeated.
         np.minimum.at(root, np.maximum(one, other)[apart], np.minimum(one, other)[apart])
         while (root[root] != root).any():
             root = root[root]

@@ -1,7 +1,7 @@
 """Find images by files, folders, patterns, lists, URLs, and shards that contain images.
 
-``images`` gives them one by one; ``parts`` cuts the same into parts that can be done apart. Both give batches
-of the same images.
+``images`` yields them one by one; ``parts`` splits the same into independent parts. Both give batches of the
+same images.
 """
 
 import glob
@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from sparselabel.data.decode import SUFFIXES
 from sparselabel.data.image_shards import (
+    SHARDS,
     ShardImage,
     check_shard,
     is_shard,
@@ -36,7 +37,7 @@ from sparselabel.data.remote_files import (
     look_ahead,
     read_lines,
 )
-from sparselabel.errors import ConfigError, DataError
+from sparselabel.errors import ConfigError, DataError, listing
 
 LISTS = (".txt", ".lst")
 STANDARD_INPUT = "-"
@@ -44,7 +45,7 @@ _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 
 def check_image_words(words: Sequence[str], column: str | None = None) -> None:
-    """Raise if a word names nothing that is there, or a shard is not whole, before anything slow begins."""
+    """Raise if a word names nothing, or a shard is incomplete, before anything slow begins."""
     if not words:
         raise ConfigError(
             "there is nothing to predict",
@@ -85,7 +86,7 @@ class Part(NamedTuple):
 
 
 def parts(words: Iterable[str], size: int, column: str | None = None) -> Iterator[Part]:
-    """All that is meant, in parts of ``size`` images; a tar is one part, a row group is in one."""
+    """All named images in parts of ``size``; a tar is one part, and no row group is split."""
     for shard, paths in groupby(image_paths(words), is_shard):
         if shard:
             for path in paths:
@@ -130,9 +131,9 @@ def with_remote(paths: Iterable[str]) -> Iterator[str | ShardImage]:
 
 
 def image_paths(words: Iterable[str]) -> Iterator[str]:
-    """Paths of all that is meant, in a fixed order: folders are walked with what is in them, sorted by name.
+    """Paths of all named images in a fixed order: folders are walked recursively, sorted by name.
 
-    Paths in a list are relative to the current folder; whether they can be read shows later.
+    Paths in a list are relative to the current folder, and are not checked.
     """
     for word in words:
         if word == STANDARD_INPUT:
@@ -198,8 +199,27 @@ def count_images(words: Sequence[str]) -> int | None:
     return count
 
 
+def no_images(words: Sequence[str]) -> DataError:
+    """There are none in what is named. Shards in a folder are not read unless they are named."""
+    shards = next(filter(None, map(shards_below, words)), None)
+    name_shards = () if shards is None else (f"name the shards there ({shards!r})",)
+    return DataError(
+        f"no images in {listing(words)}", *name_shards, "name files", "folders that have some", what=words
+    )
+
+
+def shards_below(folder: str | Path) -> str | None:
+    """A pattern for the shards that are in a folder, if there are any."""
+    for path, _, names in os.walk(folder):
+        for name in sorted(names):
+            if is_shard(name):
+                suffix = next(suffix for suffix in SHARDS if name.lower().endswith(suffix))
+                return os.path.join(path, f"*{suffix}")  # noqa: PTH118 - as it was given
+    return None
+
+
 def common_folder(words: Sequence[str]) -> str:
-    """The folder of what is named; empty where that is no folder or file, or they have none in common."""
+    """The common folder of the named files and folders; empty if there is none."""
     if not all(Path(word).is_dir() or (Path(word).is_file() and _is_image(word)) for word in words):
         return ""
     try:
@@ -209,7 +229,7 @@ def common_folder(words: Sequence[str]) -> str:
 
 
 def first_file(words: Sequence[str]) -> str | None:
-    """The first local image file that is meant, if there is one."""
+    """The first named image that is a local file, if there is one."""
     local = (path for path in image_paths(words) if not is_address(path) and not is_shard(path))
     return next(local, None)
 

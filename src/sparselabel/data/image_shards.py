@@ -1,6 +1,6 @@
 """Images inside other files: WebDataset's tars, and Parquet tables with images' bytes or paths.
 
-Nothing is unpacked: a shard is read from its begin to its end, also at an address (``remote_files.py``).
+Nothing is unpacked: a shard is read sequentially, also from an address (``remote_files.py``).
 """
 
 import gzip
@@ -11,13 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, Self
 
 from sparselabel.data.decode import SUFFIXES
-from sparselabel.data.remote_files import (
-    file_name,
-    look_ahead,
-    open_file,
-    read_bytes,
-    size_of_file,
-)
+from sparselabel.data.remote_files import file_name, look_ahead, open_file, read_bytes, size_of_file
 from sparselabel.errors import ConfigError, DataError, listing, nearest, param
 
 TARS = (".tar", ".tar.gz", ".tgz")
@@ -39,10 +33,10 @@ BRING_WHOLE = ("bring the whole file", "leave it out")
 
 
 class ShardImage(NamedTuple):
-    """An image that is in no file of its own, or at an address.
+    """An image in a shard or at an address.
 
-    ``name`` is what results call it; ``content`` its bytes, or ``problem`` why there are none. Batches do not
-    go over from one ``group`` to another, so that parts of a job have the batches that the whole has.
+    ``name`` is its name in results; ``content`` its bytes, or ``problem`` why there are none. Batches do not
+    span ``group``s, so that parts of a job have the batches of the whole.
     """
 
     name: str
@@ -52,7 +46,7 @@ class ShardImage(NamedTuple):
 
 
 class TableImages(NamedTuple):
-    """Where a table has its images: a column of bytes or of paths, one with names, rows of the row groups."""
+    """The images of a table: a column of bytes or paths, one with names, and the rows of the row groups."""
 
     column: str
     kind: str
@@ -71,7 +65,7 @@ def is_table(file: str) -> bool:
 
 
 def check_shard(file: str, column: str | None = None) -> None:
-    """Raise if a shard is not there, not whole, or has no images: without reading it."""
+    """Raise if a shard is missing, incomplete, or has no images, without reading it."""
     if is_table(file):
         table_images(file, column)
     elif file_name(file).lower().endswith(".tar"):
@@ -91,7 +85,7 @@ def shard_images(
 
 
 def _check_tar_end(file: str) -> None:
-    """Raise unless a tar ends as tars do: one that was cut short does not."""
+    """Raise if a tar was cut short."""
     size = size_of_file(file)
     end = read_bytes(file, max(0, size - END), END)
     if size < END or size % BLOCK or end.strip(b"\0"):
@@ -111,7 +105,7 @@ def _images_in_tar(file: str) -> Iterator[ShardImage]:
 
 
 class _Header(tarfile.TarInfo):
-    """A member's header. One that is damaged is an error: ``tarfile`` takes it for the end of the archive."""
+    """A member's header that raises if it is damaged, which ``tarfile`` takes for the end of the archive."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
@@ -128,19 +122,23 @@ class _Header(tarfile.TarInfo):
 
 
 def read_members(file: str) -> Iterator[tuple[str, int, bytes]]:
-    """The images of a tar in order: name, offset and content."""
+    """The images of a tar in order: name, offset and content. Links, and files with holes, have none.
+
+    Those are given too: they would be missing without a word.
+    """
     packed = not file_name(file).lower().endswith(".tar")
     with open_file(file, in_order=True) as stream, ExitStack() as opened:
         # gzip's own reader checks the sum at the end and that there is one, which tarfile's does not.
-        plain = opened.enter_context(gzip.GzipFile(fileobj=stream)) if packed else stream
+        unpacked = opened.enter_context(gzip.GzipFile(fileobj=stream)) if packed else stream
         try:
-            with tarfile.open(fileobj=plain, mode="r|", bufsize=1 << 20, tarinfo=_Header) as members:
+            with tarfile.open(fileobj=unpacked, mode="r|", bufsize=1 << 20, tarinfo=_Header) as members:
                 while (member := members.next()) is not None:
-                    if member.isreg() and not member.issparse() and is_member(member.name):
+                    if (member.isreg() or member.islnk() or member.issym()) and is_member(member.name):
                         if not 0 <= member.size <= LARGEST:
                             problem = f"{file}: {member.name} has {member.size:,} bytes"
                             raise DataError(problem, "no image is that large: leave it out", what=file)
-                        content = members.extractfile(member)
+                        plain = member.isreg() and not member.issparse()
+                        content = members.extractfile(member) if plain else None
                         yield member.name, member.offset_data, content.read() if content else b""
                     members.members.clear()  # type: ignore[attr-defined]  # else it keeps all of them
                 _refuse_more(members.fileobj)
@@ -150,14 +148,14 @@ def read_members(file: str) -> Iterator[tuple[str, int, bytes]]:
 
 
 def _refuse_more(stream: Any) -> None:
-    """Raise if anything but zeros comes after the end: images behind zeros would be lost without a word."""
+    """Raise if anything but zeros follows the end: images behind zeros would be lost silently."""
     while block := stream.read(1 << 20):
         if block.strip(b"\0"):
             raise tarfile.ReadError("there is more after its end, as where two were put together")
 
 
 def table_images(file: str, column: str | None = None) -> TableImages:
-    """Where a table has its images; ``column`` says it, else the usual names are looked for."""
+    """The images of a table, in ``column`` or else in a column with a usual name."""
     with _open_table(file) as table:
         kinds = {field.name: _kind(field.type) for field in table.schema_arrow}
         plain = {name.lower(): name for name in kinds}
@@ -196,7 +194,7 @@ BYTES, STRUCT, TEXT, NUMBER = "bytes", "struct", "text", "number"
 
 
 def _kind(kind: Any) -> str:
-    """What a column holds, as far as it matters here; "struct" is Hugging Face's of bytes and path."""
+    """The kind of a column; "struct" is Hugging Face's of bytes and path."""
     from pyarrow import types
 
     if types.is_dictionary(kind):
@@ -205,8 +203,9 @@ def _kind(kind: Any) -> str:
         return BYTES
     if types.is_string(kind) or types.is_large_string(kind):
         return TEXT
-    if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
-        return STRUCT
+    if types.is_struct(kind) and (place := kind.get_field_index("bytes")) >= 0:
+        content = kind.field(place).type
+        return STRUCT if types.is_null(content) or _kind(content) == BYTES else ""
     return NUMBER if types.is_integer(kind) else ""
 
 
@@ -249,7 +248,7 @@ def _cells_of_group(table: Any, column: str, names: str | None, group: int) -> I
 
 
 def rows_of_group(file: str, column: str, names: str | None, group: int) -> Iterator[tuple[Any, bytes]]:
-    """Names and images of a table's row group; no bytes where there is no image."""
+    """Names and images of a table's row group; empty bytes for a missing image."""
     with _open_table(file) as table:
         for name, value in _cells_of_group(table, column, names, group):
             if isinstance(value, dict):  # Hugging Face's
@@ -265,8 +264,9 @@ def row_group(file: str, column: str, group: int) -> list[bytes]:
 
 def _image_in_row(file: str, row: int, value: Any, name: Any, group: str) -> ShardImage | tuple[str, str]:
     if isinstance(value, dict):
-        name = value.get("path") if name is None else name
-        value = value.get("bytes") or value.get("path")
+        path = value.get("path")
+        name = path if name is None else name
+        value = value.get("bytes") or (path if isinstance(path, str) else None)
     if isinstance(value, str) and value:
         return value, group
     shown = f"{file}/{row if name is None else name}"
@@ -275,7 +275,7 @@ def _image_in_row(file: str, row: int, value: Any, name: Any, group: str) -> Sha
 
 
 def read_image(path: str, group: str = "") -> ShardImage:
-    """An image's bytes from a path or an address; what is wrong goes with it."""
+    """An image's bytes from a path or an address, or its problem."""
     try:
         return ShardImage(path, read_bytes(path), group)
     except DataError as error:

@@ -44,7 +44,7 @@ class ImageSource:
             return as_image(item if self.image_of is None else self.image_of(item))
         except MemoryError:
             raise
-        except Exception as error:  # a dataset of somebody else raises whatever it likes
+        except Exception as error:  # a user's dataset may raise anything
             reason = str(error) or type(error).__name__
             raise DataError(
                 f"image {number} cannot be read ({reason})",

@@ -1,11 +1,11 @@
 """What is known about every image: one value per image and class.
 
-A label is POSITIVE (the class is there), NEGATIVE (it is not) or UNKNOWN (nobody looked). The field
-has other codings (-1/0/+1, NaN); readers convert on the way in, and nothing after them does.
+A label is POSITIVE (present), NEGATIVE (absent) or UNKNOWN. Other codings (-1/0/+1, NaN) are converted by the
+readers, and nowhere else.
 
-The labels of a table are an array (N, L), or ``SparseLabels`` where the array would be large and few labels
-are known: 20,000 classes of 9 million images are 180 GB, and 60 million known labels 0.4 GB. Both are read
-by the same index expressions, and counted by the functions here.
+The labels of a table are an array (N, L), or ``SparseLabels`` if the array would be large and few labels are
+known: 20,000 classes of 9 million images are 180 GB, and 60 million known labels 0.4 GB. Both are read by the
+same index expressions, and counted by the functions here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,28 +25,28 @@ Labels = npt.NDArray[np.int8]
 Indices = npt.NDArray[np.intp]
 Texts = npt.NDArray[np.str_]
 KNOWN_BLOCK = 1 << 22
-"""Known labels that are looked at together."""
+"""Known labels that are processed together."""
 SPARSE_FROM = 1 << 26
-"""Labels from which on a table may be in compressed rows: a smaller array is quicker, and does no harm."""
+"""Labels from which on a table may be in compressed rows: smaller arrays are quicker."""
 SMALLER = 4
 """How much smaller than the array compressed rows must be."""
 LARGEST_ARRAY = 1 << 32
-"""Bytes of the largest array that compressed rows are ever written out to."""
+"""Bytes of the largest array that compressed rows may become."""
 MANY_NAMES = 1 << 18
-"""Names that are told apart by their hashes first."""
+"""Number of names from which on duplicates are found by hashes first."""
 HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
-BLOCK = 1 << 20  # entries of an array (N, L) that are looked at together
+BLOCK = 1 << 20  # entries of an array (N, L) that are processed together
 
 
 def row_blocks(images: int, classes: int) -> list[slice]:
-    """Images in parts of a bounded number of entries, so that nothing grows beside labels and scores."""
+    """Slices of images with a bounded number of entries."""
     tall = max(1, BLOCK // max(classes, 1))
     return [slice(start, start + tall) for start in range(0, images, tall)]
 
 
 class ContradictionError(DataError):
-    """A label that is given twice, as there and as not there."""
+    """A label that is given twice, as present and as absent."""
 
     @property
     def entries(self) -> tuple[int, int]:
@@ -55,11 +55,11 @@ class ContradictionError(DataError):
 
 
 class SparseLabels:
-    """Labels (N, L) of which few are known, in compressed rows: the others are UNKNOWN and take no room.
+    """Labels (N, L) of which few are known, in compressed rows: UNKNOWN ones take no memory.
 
     The known labels of row i are those from ``starts[i]`` to ``starts[i + 1]``: their classes in ``columns``
-    (int32, rising within a row), 1 or 0 in ``known`` (int8). Arrays may be memory-mapped. An index gives what
-    it would give of an array: ``labels[rows]`` are (B, L) labels, of these rows alone.
+    (int32, rising within a row), 1 or 0 in ``known`` (int8). Arrays may be memory-mapped. Indexing is that of
+    an array: ``labels[rows]`` are dense (B, L) labels of these rows.
     """
 
     __slots__ = ("columns", "known", "shape", "starts")
@@ -150,8 +150,8 @@ class SparseLabels:
     def __getitem__(self, key: Any) -> Any:
         """The same as indexing a dense array (N, L).
 
-        A row, a slice of rows or some rows are written out; pairs of rows and classes are looked up; a class
-        or a slice of classes behind ``:`` goes through all known labels.
+        A row, a slice of rows or some rows become dense; pairs of rows and classes are looked up; a class or
+        a slice of classes after ``:`` reads all known labels.
         """
         if not isinstance(key, tuple):
             return self._rows(key)
@@ -181,8 +181,8 @@ class SparseLabels:
         starts = np.zeros(len(index) + 1, np.int64)
         np.cumsum(counts, out=starts[1:])
         columns, known = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.int8)
-        for first, last in _row_spans(starts):  # positions take more room than what is at them
-            at = _spans(self.starts[index[first:last]], counts[first:last])
+        for first, last in _row_spans(starts):  # indices take more memory than the labels
+            at = spans(self.starts[index[first:last]], counts[first:last])
             columns[starts[first] : starts[last]] = self.columns[at]
             known[starts[first] : starts[last]] = self.known[at]
         return SparseLabels(starts, columns, known, self.shape[1])
@@ -213,7 +213,7 @@ class SparseLabels:
         )
 
     def rows_of(self, entries: slice) -> npt.NDArray[np.int64]:
-        """The rows of some of the known labels, which lie side by side."""
+        """The rows of a slice of the known labels."""
         first = int(np.searchsorted(self.starts, entries.start, side="right")) - 1
         last = int(np.searchsorted(self.starts, entries.stop, side="left"))
         ends = np.clip(self.starts[first : last + 1], entries.start, entries.stop)
@@ -238,7 +238,7 @@ class SparseLabels:
         written = np.full((len(rows), self.shape[1]), UNKNOWN, np.int8)
         starts = self.starts[rows]
         counts = self.starts[rows + 1] - starts
-        at = _spans(starts, counts)
+        at = spans(starts, counts)
         written[np.repeat(np.arange(len(rows)), counts), self.columns[at]] = self.known[at]
         return written
 
@@ -302,7 +302,7 @@ LabelMatrix = Labels | SparseLabels
 
 
 def compact(labels: LabelMatrix) -> LabelMatrix:
-    """The same labels in the smaller form: compressed rows if these take much less memory."""
+    """The same labels in compressed rows if these take much less memory, else as an array."""
     rows, classes = labels.shape
     if isinstance(labels, SparseLabels):
         return labels if _is_sparse(labels.shape, len(labels.known)) else labels[:]
@@ -403,16 +403,6 @@ def positives_of(labels: LabelMatrix) -> tuple[npt.NDArray[np.int64], npt.NDArra
     return np.concatenate(rows), np.concatenate(columns)
 
 
-def same_labels(first: LabelMatrix, second: LabelMatrix) -> bool:
-    """Whether two matrices have the same labels, in whatever form."""
-    if first.shape != second.shape:
-        return False
-    if isinstance(first, SparseLabels) and isinstance(second, SparseLabels):
-        pairs = ((getattr(first, name), getattr(second, name)) for name in ("starts", "columns", "known"))
-        return all(np.array_equal(*pair) for pair in pairs)
-    return all(np.array_equal(first[block], second[block]) for block in row_blocks(*first.shape))
-
-
 def entry_spans(labels: SparseLabels) -> Iterator[slice]:
     """The known labels, a bounded number at a time."""
     for start in range(0, len(labels.known), KNOWN_BLOCK):
@@ -429,20 +419,19 @@ def _row_spans(starts: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def _spans(firsts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def spans(firsts: npt.NDArray[np.integer], counts: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
     """The ranges that begin at ``firsts`` and have ``counts`` numbers each, concatenated."""
-    ends = np.cumsum(counts)
-    return np.asarray(np.repeat(firsts - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0))
+    starts = np.repeat(firsts - (np.cumsum(counts) - counts), counts)
+    return np.asarray(starts + np.arange(counts.sum()), np.int64)
 
 
 @dataclass(frozen=True, eq=False, init=False)
 class LabelTable:
     """Labels of N images for L classes; an image's row number is its key everywhere else.
 
-    ``ids`` are the images' names (unique), ``classes`` the class names (unique), ``values`` is
-    (N, L) int8 with POSITIVE, NEGATIVE and UNKNOWN and nothing else. Arrays may be memory-mapped. Where few
-    labels are known they may be kept in compressed rows: ``matrix`` is what is kept, ``values`` always an
-    array.
+    ``ids`` are the images' names (unique), ``classes`` the class names (unique), ``values`` is (N, L) int8
+    with POSITIVE, NEGATIVE and UNKNOWN and nothing else. Arrays may be memory-mapped. ``matrix`` are the
+    labels as stored, which may be compressed rows; ``values`` is always an array.
     """
 
     ids: Texts
@@ -479,7 +468,7 @@ class LabelTable:
 
     @property
     def sparse(self) -> bool:
-        """Whether only the known labels are kept."""
+        """Whether the labels are in compressed rows."""
         return isinstance(self.matrix, SparseLabels)
 
     @property
@@ -530,7 +519,7 @@ def as_labels(values: Any) -> Labels:
 
 
 def refuse_half_characters(classes: Sequence[str]) -> None:
-    """Raise if a class's name cannot be written, as half of a character, which JSON can name."""
+    """Raise if a class's name is no valid text, such as a lone surrogate from JSON."""
     for name in classes:
         try:
             name.encode()
@@ -548,7 +537,7 @@ def refuse_duplicates(kind: str, names: Texts) -> None:
 
 
 def _alike(names: Texts) -> Texts:
-    """The names whose hash others have too, if there are many: sorting names takes more room than they do."""
+    """The names with duplicate hashes, if there are many names: sorting names takes much memory."""
     if len(names) < MANY_NAMES or not names.itemsize:
         return names
     hashes = np.empty(len(names), np.uint64)
@@ -571,7 +560,7 @@ def _odd_one(array: npt.NDArray[Any]) -> str:
 
 
 def label_matrix_of(given: object) -> LabelMatrix:
-    """(N, L) int8 labels from whatever holds them, in compressed rows where that suits them."""
+    """(N, L) int8 labels from an array, tensor, DataFrame or sparse matrix, compressed if that is smaller."""
     if isinstance(given, LabelTable):
         return given.matrix
     if isinstance(given, SparseLabels):
@@ -579,15 +568,21 @@ def label_matrix_of(given: object) -> LabelMatrix:
     if hasattr(given, "tocoo"):  # a SciPy sparse matrix, or array
         entries = given.tocoo()
         return _of_stored(entries.row, entries.col, entries.data, entries.shape)
-    if getattr(given, "is_sparse", False):  # a tensor of torch in COO layout
-        tensor = cast("Any", given).detach().cpu().coalesce()
-        _refuse_shape(tensor.shape)
-        rows, columns = tensor.indices().numpy()
-        return _of_stored(rows, columns, tensor.values().numpy(), tuple(tensor.shape))
     if hasattr(given, "detach"):  # a tensor
-        values = given.detach().cpu().numpy()
+        tensor = cast("Any", given).detach().cpu()
+        if str(tensor.dtype) == "torch.bfloat16":  # NumPy has none
+            tensor = tensor.float()
+        if str(tensor.layout) != "torch.strided":  # COO, CSR and the like
+            tensor = tensor.to_sparse_coo().coalesce()
+            _refuse_shape(tuple(tensor.shape))
+            rows, columns = tensor.indices().numpy()
+            return _of_stored(rows, columns, tensor.values().numpy(), tuple(tensor.shape))
+        values = tensor.numpy()
     else:
-        values = given.to_numpy() if hasattr(given, "to_numpy") else np.asarray(given)
+        try:
+            values = given.to_numpy() if hasattr(given, "to_numpy") else np.asarray(given)
+        except ValueError as error:  # lists of different lengths
+            raise _not_a_table("lists of different lengths") from error
         if values.dtype == object and hasattr(given, "isna"):  # pandas' NA is no number
             values = np.where(given.isna(), np.nan, values)
     _refuse_shape(values.shape)
@@ -595,7 +590,7 @@ def label_matrix_of(given: object) -> LabelMatrix:
 
 
 def _of_stored(rows: Any, columns: Any, data: npt.NDArray[Any], shape: tuple[int, int]) -> LabelMatrix:
-    """Labels of a sparse matrix: what it stores is known, and all else unknown."""
+    """Labels of a sparse matrix: stored entries are known, others unknown."""
     _refuse_shape(shape)
     rows, columns = np.asarray(rows), np.asarray(columns)
     data = data.astype(np.int8) if data.dtype == bool else data
@@ -604,7 +599,7 @@ def _of_stored(rows: Any, columns: Any, data: npt.NDArray[Any], shape: tuple[int
 
 
 def labels_of(given: object) -> Labels:
-    """(N, L) int8 labels as an array, from whatever holds them."""
+    """(N, L) int8 labels as an array, from an array, tensor or DataFrame."""
     return array_of(label_matrix_of(given))
 
 
@@ -617,9 +612,19 @@ def _refuse_shape(shape: tuple[int, ...]) -> None:
             what="labels",
             value=shape,
         )
+    if not shape:
+        raise _not_a_table("one object")
     if len(shape) != 2 or 0 in shape:
         problem = f"labels must be (N, L), with at least one of each, not of shape {shape}"
         raise DataError(problem, what="labels", value=shape)
+
+
+def _not_a_table(what: str) -> DataError:
+    return DataError(
+        f"labels must be (N, L), a row for each image and a column for each class, not {what}",
+        "start with numpy.full((N, L), -1), and set labels[row, classes] = 1",
+        what="labels",
+    )
 
 
 def _is_number(value: Any) -> bool:
@@ -631,7 +636,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _as_codes(values: npt.NDArray[Any], place: Callable[[tuple[Any, ...]], tuple[int, int]]) -> Labels:
-    """Labels as int8 from numbers with NaN for unknown; ``place`` tells the row and class of an entry."""
+    """Labels as int8 from numbers with NaN for unknown; ``place`` returns the row and class of an entry."""
     if values.dtype == bool:
         raise DataError(
             "labels are booleans, which say nothing of what is unknown",
@@ -648,7 +653,7 @@ def _as_codes(values: npt.NDArray[Any], place: Callable[[tuple[Any, ...]], tuple
         first = next(at for at in np.ndindex(values.shape) if not _is_number(values[at]))
         row, column = place(first)
         raise DataError(
-            f"labels must be numbers, but row {row}, column {column} has {values[first]!s:.40}",
+            f"labels must be numbers, but row {row}, column {column} has {str(values[first])!r:.40}",
             "leave columns of names out",
             "give 1, 0, and -1 or NaN for unknown",
             what="labels",

@@ -1,7 +1,7 @@
 """Batches for training and evaluation: views of images, or stored features.
 
-Both kinds of loader give ``Batch``es, so that the training loop need not know which one it has. Images are
-known by their row in the split, their index in the field's words.
+Both kinds of loader yield ``Batch``es. An image is identified by its row in the split: its index, as PyTorch
+calls it.
 """
 
 import os
@@ -24,7 +24,7 @@ from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataError
 
 PADDING = -1
-"""The row of an entry that only fills up a batch and counts for nothing."""
+"""The row of padding, which is ignored."""
 
 Rows = npt.NDArray[np.int64]
 
@@ -40,7 +40,7 @@ def epoch_batches(
     """The shuffled batches of an epoch for one process; each row once, the last batch may be smaller.
 
     ``batch_size`` is the number of rows over all processes. Every process gets as many batches of the same
-    sizes: where its rows run out, they are padded with row -1.
+    sizes: missing rows are padded with row -1.
     """
     if batch_size % shards:
         raise ConfigError(f"a batch of {batch_size} cannot be shared evenly by {shards} processes")
@@ -52,7 +52,7 @@ def epoch_batches(
 
 
 def in_order(rows: Rows, batch_size: int) -> list[Rows]:
-    """Batches of these rows in their order, as evaluation takes them; the last may be smaller."""
+    """Batches of these rows in order, for evaluation; the last may be smaller."""
     return [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
 
 
@@ -68,7 +68,7 @@ class Loader(Protocol):
     """Anything that turns lists of rows into batches, in order."""
 
     def __call__(self, batches: Sequence[Rows], epoch: int) -> Iterator[Batch]:
-        """The batches of these rows, as seen in this epoch."""
+        """The batches of these rows, with the views of this epoch."""
 
 
 CPU = torch.device("cpu")
@@ -77,11 +77,11 @@ PIECES = 4  # of a batch for each thread, as images take different times
 
 
 def worker_processes(asked: int | None, device: torch.device) -> int:
-    """The number of processes that load images: as asked for, or the default for the device.
+    """The number of processes that load images: the given one, or the default for the device.
 
-    On a CPU, processes and the network's threads would fight for the cores: threads of this process load a
-    batch (``in_threads``), and then the network has all cores. Beside a GPU the cores are free. Where
-    processes do not begin as a copy of this one, they take seconds to begin: threads load there too.
+    On a CPU, processes would compete with the network's threads for cores, so threads of this process load a
+    batch (``in_threads``) before the network runs. With a GPU the cores are free. If processes are not
+    forked, they take seconds to start, so threads load there too.
     """
     if asked is not None:
         return asked
@@ -110,12 +110,12 @@ def in_threads(work: Callable[[int], None], count: int) -> None:
 
 @cache
 def _threads(process: int, count: int) -> ThreadPoolExecutor:
-    """The threads of a process; one that is a copy of another has none of its threads."""
+    """The thread pool of a process; a forked process has none of its parent's threads."""
     return ThreadPoolExecutor(count, thread_name_prefix=f"decode-{process}")
 
 
 RowCheck = Callable[[Rows, npt.NDArray[np.floating]], None]
-"""Raises unless rows that were read from a file are those that were written."""
+"""Raises if rows that were read from a file are not those that were written."""
 
 
 class FeatureLoader:
@@ -150,17 +150,17 @@ class ImageLoader:
     view
         The distribution of crops and flips.
     seed
-        A view depends on (seed, epoch, row, number of the view) and on nothing else.
+        A view depends on (seed, epoch, row, number of the view) alone.
     views
         Views per image.
     workers
-        Worker processes; 0 renders in this one, None takes what suits the device (``worker_processes``).
+        Worker processes; 0 renders in this one, None chooses for the device (``worker_processes``).
     strong_views
         How many of the views, the last ones, have their colors changed as well (FixMatch).
     augment
         RandAugment and cutout of the strong views; of all views if none is strong.
     device
-        Where batches will go.
+        The device that batches go to.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class _EpochRows:
     def __init__(self) -> None:
         self.batches: list[tuple[int, Rows]] = []
 
-    def __iter__(self) -> Iterator[Any]:  # torch declares lists of indices; it passes on whatever this gives
+    def __iter__(self) -> Iterator[Any]:  # torch declares lists of indices, but passes on anything
         return iter(self.batches)
 
     def __len__(self) -> int:
@@ -236,7 +236,7 @@ class _Views(Dataset[Any]):
     def __getitems__(self, key: tuple[int, Rows]) -> tuple[Tensor, Tensor, Tensor] | DataError:
         """Rows, pixels and geometry of a batch, or a ``DataError`` for the loader to raise.
 
-        Torch would wrap an error that a worker raises in the worker's traceback.
+        Torch would wrap a raised error in the worker's traceback.
         """
         try:
             return self._load(*key)
@@ -271,7 +271,7 @@ class _Views(Dataset[Any]):
 
         if self.split.images is None:
             in_threads(load, len(shown))
-        else:  # somebody's data set may not bear threads
+        else:  # a user's dataset may not be thread-safe
             for position in range(len(shown)):
                 load(position)
         return torch.from_numpy(rows), torch.from_numpy(pixels), torch.from_numpy(geometries)

@@ -1,8 +1,7 @@
 """Segmentation masks of objects, beside their boxes.
 
 A mask is stored as COCO's compressed RLE: the lengths of runs of pixels outside and inside in turn, column by
-column, coded as text. One flat array holds the texts of all masks, so that any number of masks are three
-arrays.
+column, encoded as text. One flat array holds the texts of all masks, so all masks are three arrays.
 """
 
 from array import array
@@ -90,7 +89,7 @@ class MaskColumns:
         self._sizes.extend(rle["size"] if rle is not None else (0, 0))
 
     def build(self) -> Masks | None:
-        """All that was added; None if there is no mask."""
+        """The masks that were added; None if there are none."""
         if not self._texts:
             return None
         texts, self._texts = np.frombuffer(self._texts, np.uint8), bytearray()

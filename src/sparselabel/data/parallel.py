@@ -19,7 +19,7 @@ from sparselabel.ray_cluster import alive_nodes, connected, refuse_unfit_nodes
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-WAITING = 4  # items for each process, so that none waits for the slowest
+WAITING = 4  # items per process, so that none waits for the slowest
 
 
 def in_parallel(
@@ -28,9 +28,9 @@ def in_parallel(
     cluster: str | None = None,
     seen: Sequence[Path] = (),
 ) -> Iterator[Result]:
-    """``work``, a function of a module, done for each item.
+    """Apply ``work``, a module's function, to each item.
 
-    With ``cluster``, Ray's address, by its nodes, which must see the files ``seen`` as this machine does.
+    With ``cluster``, Ray's address, its nodes work, which must see the files ``seen`` as this machine does.
     """
     if cluster is not None:
         yield from _on_ray(work, items, cluster, seen)
@@ -42,7 +42,7 @@ def in_parallel(
         yield from map(work, first)
         return
     pool: Executor
-    if sys.platform == "linux":  # elsewhere processes would run the user's program again
+    if sys.platform == "linux":  # processes that are not forked would run the user's program again
         pool = ProcessPoolExecutor(processes, multiprocessing.get_context("fork"))
     else:
         pool = ThreadPoolExecutor(processes)

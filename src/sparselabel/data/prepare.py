@@ -1,6 +1,6 @@
 """From a ``RawDataset`` to prepared data: check the images, hide labels, split off validation, write.
 
-Every image is decoded once here, so that a broken one is noticed now and not after hours of training.
+Every image is decoded once, so that a broken one is found before hours of training.
 """
 
 import os
@@ -18,14 +18,7 @@ from sparselabel.data.annotation_budget import annotate, buys_nothing, refuse_bu
 from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.decode import digest_of, load
 from sparselabel.data.external_scores import ScoreReport, apply_scores
-from sparselabel.data.labels import (
-    POSITIVE,
-    LabelMatrix,
-    LabelTable,
-    Texts,
-    compact,
-    count_per_class,
-)
+from sparselabel.data.labels import POSITIVE, LabelMatrix, LabelTable, Texts, compact, count_per_class
 from sparselabel.data.parallel import in_parallel
 from sparselabel.data.readers import READERS, options_of
 from sparselabel.data.readers import reader as reader_of
@@ -46,10 +39,10 @@ from sparselabel.locks import locked
 from sparselabel.progress import progress_bar, status_console
 
 FEWEST_TO_JUDGE = 20
-"""Training images from which on it is no accident that all of them show a class."""
+"""Number of training images from which on a class that all of them show is suspicious."""
 BLOCK = 256  # images that a process reads at a time
 Report = Callable[[int], None]
-"""Called with the number of images that were checked since the last call."""
+"""Called with the number of images checked since the last call."""
 
 
 def prepare(
@@ -61,7 +54,7 @@ def prepare(
     report: Report | None = None,
     cluster: str | None = None,
 ) -> Dataset:
-    """Check, sparsify, split and write; returns the data opened.
+    """Check, sparsify, split and write; returns the opened data.
 
     Images are read by processes of this machine, or by the nodes of the Ray cluster at the address
     ``cluster``.
@@ -88,7 +81,7 @@ def _prepare_locked(
     splits: dict[str, ObservedSplit] = {}
     frequency = decoded["train"][0].labels.counts()
     for name, (split, digests) in decoded.items():
-        # A test split always sees all that is known: labels are hidden from training and validation.
+        # A test split keeps all known labels: labels are hidden from training and validation only.
         observed = split.labels.matrix if name == "test" else compact(_observed(split, how, frequency))
         splits[name] = ObservedSplit(
             split, observed, digests, seen_spatial_labels(split.labels.matrix, observed, split.spatial_labels)
@@ -161,7 +154,7 @@ def prepare_objects(read: Callable[[Path], RawDataset], **options: Any) -> Datas
 
 
 def preparation_of(options: dict[str, Any], also: Iterable[str] = ()) -> Preparation:
-    """The preparation that keywords ask for; one that is none is an error that names the nearest."""
+    """The preparation from keywords; an unknown one is an error that names the nearest."""
     known = [one.name for one in fields(Preparation)]
     for name, value in options.items():
         if name not in known:
@@ -171,7 +164,7 @@ def preparation_of(options: dict[str, Any], also: Iterable[str] = ()) -> Prepara
 
 
 def _typed(value: Any, hint: Any) -> Any:
-    """A path where the reader takes nothing but one; texts stay texts."""
+    """A path if the reader takes only paths; other values stay as they are."""
     return Path(value) if isinstance(value, str | os.PathLike) and hint in (Path, Path | None) else value
 
 
@@ -268,8 +261,8 @@ def leave_out_broken(
 def _checked(root: Path, name: str, split: RawSplit, cluster: str | None) -> Iterator[int | DataError]:
     """For each image in turn a digest of its bytes, or the error that decoding it gave.
 
-    Images in memory are looked at when they are used, as going through somebody's dataset may be slow. Their
-    digests tell them apart within the data and say nothing of other data. Those in shards were read already.
+    Images in memory are read when they are used, as reading a user's dataset may be slow; their digests only
+    distinguish them within the data. Those in shards were read already.
     """
     if split.images is not None:
         yield from ((SPLITS.index(name) << 60) + split.images.rows.astype(np.uint64)).tolist()
@@ -295,7 +288,7 @@ def _of_block(split: RawSplit, start: int) -> StoredImages | None:
 
 
 def _check_block(block: tuple[Path, Texts, StoredImages | None]) -> list[int | DataError]:
-    """Read and decode some images: their digests, or what is wrong."""
+    """Read and decode some images; returns their digests or errors."""
     root, paths, stored = block
 
     def check(row: int, path: str) -> int | DataError:

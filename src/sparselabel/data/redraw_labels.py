@@ -1,8 +1,8 @@
 """Redraw the observed labels of prepared data whose full labels are known: another seed, or another kind.
 
 Labels are hidden anew from the images that are trained on, by the preparation's own setting or another one,
-and any seed; so they are not those of ``prepare`` with that setting, which hides labels before it holds out
-validation. The preparation's own setting and seed are the data as it is.
+and any seed; so they differ from those of ``prepare`` with that setting, which hides labels before it holds
+out validation. The preparation's own setting and seed give the data itself.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ EXAMPLE = "budget,annotate=I/SP,budget=0.02/0.05"
 def kinds_of_annotation(texts: Sequence[str]) -> list[str]:
     """Their names, ``KIND,NAME=VALUE,...``: what ``sparsify`` is, then its settings as ``Sparsify`` has them.
 
-    Several values, as in ``single-positive,prefer=any/larger``, stand for one name each, in all combinations.
+    Several values, as in ``single-positive,prefer=any/larger``, give all combinations.
     """
     names = []
     for text in texts:
@@ -88,9 +88,9 @@ def _plain(text: str) -> str:
 
 
 def redraw_labels(data: Dataset, label_seed: int | None = None, annotation: str = "") -> Dataset:
-    """The data with another draw, or kind, of what training observes; nothing is written.
+    """The data with observed labels of another seed or kind; nothing is written.
 
-    Without a seed it is the preparation's.
+    The default seed is the preparation's.
     """
     own = _preparation(data)
     how = _refuse_to_redraw(data, own, annotation)
@@ -123,32 +123,32 @@ def _preparation(data: Dataset) -> Sparsify:
 
 def _refuse_to_redraw(data: Dataset, own: Sparsify, annotation: str) -> Sparsify:
     """The settings for hiding labels; raises if hidden labels are unknown, or nothing is to be hidden."""
-    asked = "annotations" if annotation else "label_seeds"
-    leave = f"leave {param(asked)} out"
+    setting = "annotations" if annotation else "label_seeds"
+    leave = f"leave {param(setting)} out"
     unknown = data.train.truth.matrix.size - data.train.truth.known
     if unknown:
         raise DataError(
-            f"{param(asked)} draws labels anew from full ones, but {unknown:,} training labels of "
+            f"{param(setting)} draws labels anew from full ones, but {unknown:,} training labels of "
             f"{data.folder} are unknown",
             leave,
-            what=asked,
+            what=setting,
             value=unknown,
         )
     if not annotation and own.sparsify == "none":
         raise DataError(
-            f"{param(asked)} hides labels as the preparation did, but that of {data.folder} hid none",
+            f"{param(setting)} hides labels as the preparation did, but that of {data.folder} hid none",
             f"prepare it with {param('sparsify')}",
             f"give {param('annotations')}",
             leave,
-            what=asked,
+            what=setting,
             value="none",
         )
     if data.made.get("preparation", {}).get("scores") or data.answers:
         added = "reviewers' answers" if data.answers else "another model's scores"
         raise DataError(
-            f"labels of {data.folder} were set by {added}, which {param(asked)} would lose",
+            f"labels of {data.folder} were set by {added}, which {param(setting)} would lose",
             leave,
-            what=asked,
+            what=setting,
             value=added,
         )
     return setting_of(annotation) if annotation else own
@@ -157,7 +157,7 @@ def _refuse_to_redraw(data: Dataset, own: Sparsify, annotation: str) -> Sparsify
 def _redrawn(
     split: PreparedSplit, how: Sparsify, number: int, frequency: Weights, same_kind: bool
 ) -> tuple[PreparedSplit, dict[str, Any] | None]:
-    """A split with other labels, and what was bought for it where they have a price."""
+    """A split with other labels, and what a budget bought for it."""
     truth, spatial_labels = split.truth.values, split.spatial_labels
     bought: dict[str, Any] | None = None
     observed: LabelMatrix

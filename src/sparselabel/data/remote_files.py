@@ -14,8 +14,8 @@ from sparselabel.data.decode import refuse_special
 from sparselabel.data.parallel import map_ahead
 from sparselabel.errors import ConfigError, DataError, SparselabelError
 
-READ_AHEAD = 1 << 23  # bytes that are asked for at a time when a file is read from its begin to its end
-THREADS = 16  # requests at a time: most of a request is waiting
+READ_AHEAD = 1 << 23  # bytes per request when a file is read sequentially
+THREADS = 16  # concurrent requests: most of a request is waiting
 AHEAD = 4 * THREADS
 PAUSES = (0.2, 1.0)  # seconds before a request is made again
 NOT_FOUND = 404  # of HTTP
@@ -26,8 +26,8 @@ STORES = (
     *("http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss", "hf"),
     *("hdfs", "webhdfs", "file"),
 )
-"""Where images may come from: tables of others name addresses, and fsspec has schemes that unpack archives,
-render templates, or log in somewhere.
+"""Allowed schemes: tables may come from others, and fsspec has schemes that unpack archives, render
+templates, or log in somewhere.
 """
 
 Item = TypeVar("Item")
@@ -40,7 +40,7 @@ def is_address(word: str) -> bool:
 
 
 def file_name(file: str) -> str:
-    """A path or address without what is no name in it: the query of a signed address."""
+    """A path or address without the query of a signed address."""
     return file.partition("?")[0] if _HTTP.match(file) else file
 
 
@@ -82,7 +82,7 @@ def with_scheme(address: str, path: str) -> str:
 
 @contextmanager
 def reaching(file: str) -> Iterator[None]:
-    """Around code that reads a file: what goes wrong names it."""
+    """Turn errors of reading a file into a ``DataError`` that names it."""
     try:
         yield
     except (SparselabelError, MemoryError):
@@ -127,13 +127,16 @@ def _fetch(address: str, part: dict[str, int]) -> bytes:
 
 @contextmanager
 def open_file(file: str, *, in_order: bool = False) -> Iterator[IO[bytes]]:
-    """A file to be read, ``in_order`` from its begin to its end, or else here and there."""
+    """A file to be read, sequentially (``in_order``) or with random access."""
     with reaching(file):
         if not is_address(file):
+            refuse_special(file)
             with open(file, "rb") as stream:  # noqa: PTH123 - as above
                 yield stream
             return
         system, path = file_system(file)
+        if file.startswith("file:"):
+            refuse_special(path)
         # HTTP sends it in one piece; object stores are asked for large blocks.
         block = 0 if path.startswith("http") else READ_AHEAD
         how = {"block_size": block, "cache_type": "readahead"} if in_order else {}
@@ -163,7 +166,7 @@ def is_there(file: str) -> bool:
         try:
             system.info(path)
         except FileNotFoundError as error:
-            # HTTP's file system calls everything that goes wrong so, and tells why beside it.
+            # HTTP's file system raises this for every error, with the reason as its cause.
             if error.__cause__ is not None and getattr(error.__cause__, "status", None) != NOT_FOUND:
                 raise error.__cause__ from error
             return False
@@ -185,7 +188,7 @@ def files_matching(pattern: str) -> list[str]:
 
 
 def read_lines(file: str) -> Iterator[str]:
-    """The lines of a text in UTF-8, as they are."""
+    """The lines of a UTF-8 text, unchanged."""
     with (
         open_file(file, in_order=True) as stream,
         io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape") as lines,

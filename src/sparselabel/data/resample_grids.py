@@ -25,7 +25,7 @@ class Taps(NamedTuple):
     filled: npt.NDArray[np.bool_]  # (B, n) whether an output cell has any input
 
     def times(self, factor: float) -> "Taps":
-        """The taps of an output scaled by ``factor``: few weights are multiplied instead of many values."""
+        """The taps of an output scaled by ``factor``: cheaper than scaling the values."""
         return self if factor == 1 else self._replace(weights=self.weights * factor)
 
     def halves(self) -> tuple["Taps", "Taps"]:
@@ -38,8 +38,8 @@ class Taps(NamedTuple):
 class Axis(NamedTuple):
     """One axis of B crops, each (B, 1): from ``start`` to ``end``, where the view begins at ``origin``.
 
-    ``direction`` is the crop's length, negative where the view is mirrored and so begins at the end. All this
-    is numpy: there are so few numbers that it is done before torch has begun.
+    ``direction`` is the crop's length, negative where the view is mirrored and so begins at the end. All in
+    numpy, which is faster than torch on so few numbers.
     """
 
     start: Floats
@@ -90,7 +90,7 @@ def _centers(cells: int) -> Floats:
 
 
 def _around(position: Floats, reach: Floats, count: int) -> npt.NDArray[np.int64]:
-    """(B, n, count) All cells nearer to a position (B, n) than ``reach``, and perhaps some farther away."""
+    """(B, n, count) All cells within ``reach`` of a position (B, n), and perhaps some more."""
     first = np.floor(position - reach).astype(np.int64)
     return first[..., None] + np.arange(1, count + 1)
 

@@ -68,7 +68,7 @@ def refuse_incomplete(truth: LabelMatrix) -> None:
 def _keep_one(
     truth: Labels, how: Sparsify, spatial_labels: SpatialLabels, frequency: Weights | None
 ) -> Labels:
-    """One positive per image: the one that the annotator prefers."""
+    """One positive per image, by the annotator's preference."""
     match how.prefer:
         case "any":
             return keep_per_image(truth, 1, 0, how.label_seed)
@@ -165,7 +165,7 @@ FREE, TRAINED, HELD_OUT = 0, 1, 2  # parts of ``stratified_rows``
 
 
 def stratified_rows(labels: LabelMatrix, share: float) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Sorted rows of the training and of the validation split, with every class in both as far as it goes.
+    """Sorted rows of the training and of the validation split, with every class in both if possible.
 
     Sechidis et al. 2011, class by class from the rarest: validation gets its share of a class's positives,
     rounded, and training the others, so that a class with one positive is learned. Rows without a positive
@@ -209,11 +209,11 @@ def stratified_rows(labels: LabelMatrix, share: float) -> tuple[npt.NDArray[np.i
 def _shuffled_positives(
     labels: LabelMatrix, order: npt.NDArray[np.intp]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Where in the order the positives' images are, rising, and the positives' classes."""
-    place = np.empty(len(order), np.int32)
-    place[order] = np.arange(len(order), dtype=np.int32)
+    """Sorted positions of the positives' images in ``order``, and the positives' classes."""
+    position_of = np.empty(len(order), np.int32)
+    position_of[order] = np.arange(len(order), dtype=np.int32)
     rows, classes = positives_of(labels)
-    positions = place[rows]
+    positions = position_of[rows]
     by_position = np.argsort(positions, kind="stable")
     return positions[by_position], classes[by_position].astype(np.int32)
 
@@ -221,7 +221,7 @@ def _shuffled_positives(
 def subset_rows(
     counts: Sequence[int], shares: Sequence[float], seed: int = SUBSET_SEED
 ) -> list[npt.NDArray[np.intp]]:
-    """Sorted rows of random subsets of several splits, of each its share, as in figure 1 of Cole 2021.
+    """Sorted rows of a random share of each of several splits, as in figure 1 of Cole 2021.
 
     One random stream serves all splits in turn; a split that stays whole draws its numbers too.
     """

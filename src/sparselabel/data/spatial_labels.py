@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sparselabel.data.labels import spans
 from sparselabel.errors import DataError
 
 Floats = npt.NDArray[np.float32]
@@ -101,9 +102,3 @@ class SpatialLabels:
         first = np.searchsorted(self.rows, wanted, side="left")
         counts = np.searchsorted(self.rows, wanted, side="right") - first
         return spans(first, counts), np.repeat(np.arange(len(wanted)), counts)
-
-
-def spans(firsts: npt.NDArray[np.integer], counts: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-    """The ranges that begin at ``firsts`` and have ``counts`` numbers each, concatenated."""
-    starts = np.repeat(firsts - (np.cumsum(counts) - counts), counts)
-    return np.asarray(starts + np.arange(counts.sum()), np.int64)

@@ -1,4 +1,4 @@
-"""Write the splits of prepared data, and refuse to overwrite what is there."""
+"""Write the splits of prepared data; existing files are not overwritten."""
 
 import hashlib
 import json
@@ -21,14 +21,7 @@ from sparselabel.data.dataset import (
     Seen,
     hides_labels,
 )
-from sparselabel.data.labels import (
-    NEGATIVE,
-    POSITIVE,
-    Indices,
-    LabelMatrix,
-    SparseLabels,
-    take_rows,
-)
+from sparselabel.data.labels import NEGATIVE, POSITIVE, Indices, LabelMatrix, SparseLabels, take_rows
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.stored_images import STORED_COLUMNS
@@ -37,7 +30,7 @@ from sparselabel.files import named, require_folder_to_write
 from sparselabel.locks import LOCK
 
 PARTIAL = ".partial"
-"""Folder inside the one to write where data is written before it is moved to its place."""
+"""Subfolder in which data is written before it is moved to its place."""
 
 
 OTHER_OR_REPLACE = (f"choose another {param('out')}", f"replace it with {param('force', True)}")
@@ -75,7 +68,7 @@ def old_splits(out: Path) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class ObservedSplit:
-    """A split as read, with what training may see of its labels and spatial labels."""
+    """A split as read, with the labels and spatial labels that training may see."""
 
     split: RawSplit
     observed: LabelMatrix
@@ -123,9 +116,9 @@ def refuse_absent(source: RawDataset) -> None:
 def write_splits(
     source: RawDataset, splits: dict[str, ObservedSplit], out: Path, how: Preparation, more: dict[str, Any]
 ) -> None:
-    """Write to a folder aside and rename at the end, the index last: data that can be opened is complete.
+    """Write to a subfolder and rename at the end, the index last: data that can be opened is complete.
 
-    ``more`` is what else the index says of how the data was made.
+    ``more`` are further entries of the index.
     """
     work = out / PARTIAL
     new, old = work / "new", work / "old"
@@ -182,7 +175,7 @@ def _write_data(
 
 
 def _write_split(folder: Path, observed: ObservedSplit) -> tuple[str, dict[str, int]]:
-    """Write a split's arrays; returns what identifies it, and the checksum of each file."""
+    """Write a split's arrays; returns its digest, and the checksum of each file."""
     folder.mkdir()
     table = observed.split.labels
     if observed.observed is not table.matrix:
@@ -200,7 +193,7 @@ def _write_split(folder: Path, observed: ObservedSplit) -> tuple[str, dict[str, 
     if which == "own":
         arrays |= {f"seen_{column}": getattr(observed.seen, column) for column in SPATIAL_LABEL_COLUMNS}
     digest = hashlib.blake2b(json.dumps(table.classes).encode(), digest_size=16)
-    if which not in ("own", _seen_by_labels(observed)):  # digests of data that older versions wrote stay
+    if which not in ("own", _seen_by_labels(observed)):
         digest.update(f"seen {which}".encode())
     for name, array in arrays.items():
         _save(folder / f"{name}.npy", array)
@@ -242,7 +235,7 @@ def _which_seen(observed: ObservedSplit) -> Seen:
 
 
 def _seen_by_labels(observed: ObservedSplit) -> Seen:
-    """Which ones data of older versions, which does not say, would let training see."""
+    """Which ones training may see by default: a digest names nothing else."""
     if not len(observed.split.spatial_labels):
         return _which_seen(observed)
     return "none" if hides_labels(observed.split.labels.matrix, observed.observed) else "all"

@@ -1,8 +1,7 @@
 """Images of prepared data that stay in tars, Parquet tables or an object store.
 
-Nothing is unpacked or copied. A scan reads every shard once, as preparing reads every image: where each image
-begins, and its digest. Training then reads an image by its offset. What comes from an address goes through a
-local cache (``image_cache.py``).
+Nothing is unpacked or copied. A scan reads every shard once, for each image's offset and digest. Training
+then reads an image by its offset. Images at an address go through a local cache (``image_cache.py``).
 """
 
 import os
@@ -72,7 +71,7 @@ class StoredImages:
         return {name: row for row, name in enumerate(self.names.tolist())}
 
     def of(self, names: Texts) -> "StoredImages":
-        """The images of these names, in this order; one that is not there is in no file."""
+        """The images of these names, in this order; a missing one is in no file."""
         rows = np.asarray([self._row_of.get(name, -1) for name in names.tolist()], np.int64)
         taken = self.take(np.maximum(rows, 0))
         return replace(taken, names=names, numbers=np.where(rows >= 0, taken.numbers, -1))
@@ -101,7 +100,7 @@ class StoredImages:
         return file if self.offsets[row] == WHOLE else f"{file}/{self.names[row]}"
 
     def content(self, row: int, digest: int | None = None) -> bytes:
-        """The bytes of an image; ``digest`` is that of those which a cache may give, else none may."""
+        """The bytes of an image; from the cache only if they have this ``digest``."""
         file, offset, size = self.file(row), int(self.offsets[row]), int(self.sizes[row])
         if not is_address(file):
             return self._read(row, file, offset, size)
@@ -128,7 +127,7 @@ class StoredImages:
 
 @lru_cache(maxsize=1)
 def _group(file: str, column: str, group: int) -> list[bytes]:
-    """The images of a row group: read at once, and kept while the next ones are of it too."""
+    """The images of a row group, read at once and cached while the next ones are in it too."""
     return row_group(file, column, group)
 
 

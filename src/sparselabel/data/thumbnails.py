@@ -10,7 +10,7 @@ from PIL import Image
 
 from sparselabel.data.transforms import View, draw
 
-COLOR_MAP = "inferno"  # light means a high score: readable in gray and by color-blind people
+COLOR_MAP = "inferno"  # light means a high score: readable in gray and with color blindness
 OPACITY = 0.62
 SIDE, MAP_SIDE = 560, 400  # pixels of the long side of an image, and of one under a map
 QUALITY, MAP_QUALITY = 72, 62
@@ -37,11 +37,10 @@ def with_map(
     side: int = MAP_SIDE,
     scale: tuple[float, float] | None = None,
 ) -> Image.Image:
-    """The image in pale gray, and over what the model saw of it a map of its cells (h, w).
+    """The image in pale gray, with a map of cells (h, w) over the part that the model saw.
 
-    From the darkest to the lightest color it goes from the lowest to the highest logit of a ``scale``;
-    without one, of the map: the scores of an image that the model is sure of are 1.00 everywhere, and would
-    not say where.
+    Colors go from the lowest to the highest logit of ``scale``, or of the map; scores would not do, as they
+    may be 1.00 everywhere.
     """
     width, height = image.size
     left, top, wide, high = draw(view, (0, 0, 0, 0), width, height)[:4].tolist()
@@ -82,7 +81,7 @@ def palette() -> npt.NDArray[np.uint8]:
 
 
 def scale() -> str:
-    """The colors of maps as they look over a gray of middle brightness."""
+    """The colors of maps as they look over medium gray."""
     gray = np.full((1, 256, 3), 166, np.uint8)
     bar = Image.blend(Image.fromarray(gray), Image.fromarray(palette()[None]), OPACITY)
     return as_uri(bar.resize((256, 12)), 90)

@@ -4,14 +4,13 @@
     draw(view, key, w, h) ─▶ crop, flip ─▶ render ─▶ (3, size, size) uint8 ─▶ RandAugment, change_colors
                                └─▶ ViewGeometry.of, one row per image
 
-Random numbers are derived from a key (seed, epoch, row, number of the view) and from nothing else, so that a
-view does not depend on the workers or on the images before it.
+Random numbers are derived from a key (seed, epoch, row, number of the view) alone, so a view does not depend
+on workers or other images.
 
-The papers resize to a square (Verelst 2023: 672²), then crop and resize again (448²). Here a crop is taken
-straight from the decoded image, not rounded to pixels, in one resampling: on 50 VOC images (short side 160)
-it differs from two by 0.45 gray levels in the mean at 672 and 448, by 1.3 at 288 and 192 (the papers'
-proportion to the image; bicubic differs from bilinear as much), and takes less than a third of the time (1.9,
-not 6.9 ms).
+The papers resize to a square (Verelst 2023: 672²), then crop and resize again (448²). Here a crop is
+resampled once from the decoded image, not rounded to pixels: on 50 VOC images (short side 160) it differs
+from two by 0.45 gray levels in the mean at 672 and 448, by 1.3 at 288 and 192 (the papers' proportion to the
+image; bicubic differs from bilinear as much), and takes less than a third of the time (1.9, not 6.9 ms).
 """
 
 import math
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-TRIES = 10  # torchvision's number of crops that may fail to fit before the central one is taken
+TRIES = 10  # torchvision's number of tries before the central crop is taken
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ def views_of(views: Views) -> tuple[View, View]:
 def draw(view: View, key: tuple[int, ...], width: int, height: int) -> npt.NDArray[np.float64]:
     """(5,) The crop and flip of a view: left, top, width, height in unit coordinates, flip (0 or 1).
 
-    Depends on nothing but the arguments; ``key`` is (seed, epoch, row, number of the view), none negative.
+    ``key`` is (seed, epoch, row, number of the view), none negative, and the only source of randomness.
     """
     image_width, image_height = (1.0, 1.0) if view.squash else (float(width), float(height))
     random = np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
@@ -184,7 +183,7 @@ class RandAugment:
     """RandAugment (Cubuk 2020) and cutout (DeVries 2017) of a rendered view.
 
     ``operations`` per view at a ``magnitude`` of 0 to 30; ``geometric`` ones move pixels, which
-    ``ViewGeometry`` does not know of. ``cutout`` is the side of the covered square as a share of the view's.
+    ``ViewGeometry`` does not track. ``cutout`` is the side of the covered square as a share of the view's.
     """
 
     operations: int = 0
@@ -260,7 +259,7 @@ def change_colors(pixels: Pixels, key: tuple[int, ...]) -> Pixels:
 
 
 class RandomView:
-    """Random crops and flips for any dataset: an image becomes a view, and the parameters of its geometry.
+    """Random crops and flips for any dataset: returns a view of an image and its geometry's parameters.
 
     The view is a tensor (3, size, size) in uint8. The parameters (5,) are left, top, width, height and flip;
     of a batch they make ``ViewGeometry.from_params(parameters)``, which methods with heat maps need.
@@ -293,14 +292,14 @@ class RandomView:
 
 
 class TrackedTransform:
-    """A pipeline of torchvision's v2 transforms that also tells where its view lies in the image.
+    """A pipeline of torchvision's v2 transforms that also returns where its view lies in the image.
 
         transform = TrackedTransform(v2.Compose([v2.RandomResizedCrop(224), v2.RandomHorizontalFlip(), ...]))
         view, parameters = transform(image)
 
     The parameters (5,) are as ``RandomView`` has them: left, top, width, height and flip, to within a pixel.
-    Crops, resizing and horizontal flips are followed, colors may change as they like; a view that
-    is rotated, mirrored vertically, warped or padded is refused.
+    Crops, resizing and horizontal flips are tracked, and colors may change; a view that is rotated, mirrored
+    vertically, warped or padded is an error.
 
     Parameters
     ----------
@@ -312,7 +311,7 @@ class TrackedTransform:
         self.transform = transform
 
     def __call__(self, image: Any) -> "tuple[Any, Tensor]":
-        """What the pipeline makes of a PIL image, an array (H, W, 3) or a tensor (3, H, W)."""
+        """The pipeline's view of a PIL image, an array (H, W, 3) or a tensor (3, H, W); its parameters."""
         import torch
         from torchvision.tv_tensors import Mask
 
@@ -320,7 +319,7 @@ class TrackedTransform:
 
         image = image if isinstance(image, torch.Tensor | Image.Image) else as_image(image)
         width, height = image.size if isinstance(image, Image.Image) else (image.shape[-1], image.shape[-2])
-        # Masks move with the image, and nothing else changes them: these hold the number of their own pixel.
+        # Masks move with the image and do not change otherwise: these contain pixel numbers.
         columns = torch.arange(width, dtype=torch.float32).expand(1, height, width)
         rows = torch.arange(height, dtype=torch.float32)[:, None].expand(1, height, width)
         try:

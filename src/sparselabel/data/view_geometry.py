@@ -17,14 +17,14 @@ cells of a stored heat map all follow this one rule.
 
 Points and boxes are transformed as above. Maps are resampled, one axis after the other:
 
-- ``crop_maps`` crops a map of the image to the view. A view cell takes the mean of image cells around its
-  center, with weights that fall off linearly (a tent filter).
-- ``uncrop_maps`` puts a map of the view back into the image. An image cell whose center lies in the crop
-  takes the plain mean of the view over an interval around that center (a box filter).
+- ``crop_maps`` crops a map of the image to the view. A view cell is the mean of image cells around its
+center, with weights that fall off linearly (a tent filter). - ``uncrop_maps`` puts a map of the view back
+into the image. An image cell with its center in the crop is the plain mean of the view over an interval
+around that center (a box filter).
 
-The tent falls to zero at a distance of one cell from its center, and the box is one cell wide. This is an
-output cell, so that downsampling skips nothing (antialiasing), or an input cell where that is larger. With
-input cells at least as large as output cells, both filters are bilinear interpolation.
+The tent falls to zero at a distance of one cell from its center, and the box is one cell wide. The cell is an
+output cell, for antialiasing, or an input cell if that is larger. If input cells are at least as large as
+output cells, both filters are bilinear interpolation.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.resample_grids import Axis, Taps, resample
-from sparselabel.errors import DataError
+from sparselabel.errors import DataError, param
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +79,15 @@ class ViewGeometry:
             good = ((size > 0) & (corner >= -1e-5) & (corner + size <= 1 + 1e-5)).all(dim=1)
             if not good.all():
                 first = int(good.logical_not().nonzero()[0, 0])
+                inside = "a crop must lie inside its image and have width and height (unit coordinates 0..1)"
+                numbers = ", ".join(f"{number:.4g}" for number in self.box[first].tolist())
                 raise DataError(
-                    "a crop must lie inside its image and have width and height (unit coordinates 0..1): "
-                    f"image {first} has left, top, width, height {self.box[first].tolist()}"
+                    f"{inside}: image {first} has left, top, width, height {numbers}",
+                    f"where boxes are in pixels, give {param('sizes')}: widths and heights of the images",
+                    "mind the order: torchvision's crops are top, left, height, width",
+                    what="box",
+                    where=first,
+                    value=self.box[first].tolist(),
                 )
 
     @staticmethod
@@ -99,7 +105,7 @@ class ViewGeometry:
         """From your own crops: ``boxes`` (B, 4) of left, top, width, height, and which are ``flipped`` (B,).
 
         Boxes are in pixels if ``sizes`` (B, 2), widths and heights of the images in pixels, are given; else
-        they are shares of the image, 0..1. torchvision's crops are top, left, height, width: mind the order.
+        they are shares of the image, 0..1. Note that torchvision's crops are top, left, height, width.
         """
         box = _numbers("boxes", boxes, ("B", 4))
         box = box if box.dtype == torch.float64 else box.float()
@@ -219,7 +225,7 @@ class ViewGeometry:
     ) -> tuple[Taps, Taps]:
         """The taps along the vertical and along the horizontal axis."""
         if out_size[0] == out_size[1] and in_size[0] == in_size[1]:
-            # Square maps: both axes in one call, since the overhead of a call outweighs so few numbers.
+            # Square maps: both axes in one call, to save overhead.
             return taps_along(self._axes, out_size[0], in_size[0]).halves()
         vertical, horizontal = self._axes.halves()
         return (
@@ -236,7 +242,7 @@ class ViewGeometry:
 
 
 def _numbers(name: str, given: object, shape: tuple[int | str, ...]) -> Tensor:
-    """An argument as a tensor of a shape, in which a letter stands for any number."""
+    """An argument as a tensor of a shape; a letter in it stands for any number."""
     try:
         numbers = torch.as_tensor(given)
     except (TypeError, ValueError, RuntimeError):

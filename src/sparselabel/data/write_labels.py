@@ -21,7 +21,7 @@ from sparselabel.files import atomic_write
 Which = Literal["observed", "full"]
 
 OWN_COLUMNS = ("image", "split", "label")
-"""Columns that mean something else to the ``table`` reader than a class."""
+"""Columns with another meaning for the ``table`` reader."""
 
 
 def write_labels(prepared: Dataset, split: str | None, which: Which, file: Path, force: bool) -> None:
@@ -72,9 +72,9 @@ def _write_csv(stream: TextIO, classes: tuple[str, ...], splits: list[PreparedSp
 def _write_coco(stream: TextIO, split: PreparedSplit, which: Which) -> None:
     """Boxes are annotations; a label without a box is not made into one.
 
-    If all labels are known and every positive one has a box, this is COCO as everyone knows it. Otherwise
-    each image has two lists: ``neg_category_ids`` (the name is LVIS's) of what is known not to be there, and
-    ``pos_category_ids`` of what is there without a box. What is in no list and has no box is unknown.
+    If all labels are known and every positive one has a box, this is plain COCO. Otherwise each image has two
+    lists: ``neg_category_ids`` (LVIS's name) of absent classes, and ``pos_category_ids`` of classes present
+    without a box. All others are unknown.
     """
     table = _labels(split, which)
     plain = table.complete and _all_shown(split, table)

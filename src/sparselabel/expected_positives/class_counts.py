@@ -23,7 +23,7 @@ How = Literal["auto", "counted"]
 DRAWS = 400
 SPREAD = 1.96
 COUNTED = 40
-"""Random images that a remedy asks to label completely: about six seconds each."""
+"""Random images that a remedy suggests to label completely: about six seconds each."""
 AGAIN = f"make it again with {command('expect')}"
 
 
@@ -61,7 +61,7 @@ class ClassCounts:
         return "" if self.trusted else remedy_of(self.how, self.per_image, self.interval)
 
     def within(self, observed: LabelMatrix) -> "ClassCounts":
-        """The same counts, limited to what labels (N, L) allow that are better known by now."""
+        """The same counts, clipped to the bounds of newer labels (N, L)."""
         annotated = annotated_positives(observed)
         expected = bounded(self.expected, observed)
         k, fewest = float(expected.sum() / self.images), float(annotated.sum() / self.images)
@@ -217,7 +217,7 @@ def bounded(expected: Floats, observed: LabelMatrix) -> Floats:
 def shared_out(amount: float, weights: Floats, least: Counts, most: Counts) -> Floats:
     """(L,) Numbers in proportion to ``weights`` (above 0) that add up to ``amount``, each within its bounds.
 
-    Where the bounds do not let them, the nearest they can. All have one factor, found by halving.
+    If the bounds do not allow it, as near as possible. The common factor is found by bisection.
     """
     low, high = 0.0, float(np.max(most / np.maximum(weights, 1e-12), initial=0.0))
     for _ in range(100):

@@ -4,9 +4,8 @@
 - Labels were kept at random, so that some images have several and some none: the numbers of labels per image
   tell the share that was kept (``kept_share``).
 - (Nearly) every image has a label: cross-fitted linear `an` scores, read where classes are certain
-  (``from_features``). How the labels were chosen cannot be seen, so this is never trusted.
-
-docs/expected-positives.md says what each assumes, and where it fails.
+  (``from_features``). The choice of labels cannot be verified, so this is never trusted.
+  docs/expected-positives.md explains what each way assumes, and where it fails.
 """
 
 from collections.abc import Sequence
@@ -25,12 +24,7 @@ from sparselabel.data.labels import (
     label_matrix_of,
 )
 from sparselabel.errors import DataError, param
-from sparselabel.expected_positives.class_counts import (
-    SPREAD,
-    ClassCounts,
-    annotated_positives,
-    bounded,
-)
+from sparselabel.expected_positives.class_counts import SPREAD, ClassCounts, annotated_positives, bounded
 from sparselabel.expected_positives.from_answers import from_answers, random_answers
 from sparselabel.expected_positives.from_features import (
     COUNT,
@@ -74,14 +68,14 @@ def estimate_expected_positives(
     """K, the mean number of classes in an image, and the expected positives of every class.
 
     Counted where all labels are known, else estimated. ``per_image`` of what it returns is K, ``interval``
-    its bounds, ``expected`` the number of images of every class; ``trusted`` says whether to rely on it, and
+    its bounds, ``expected`` the number of images of every class; ``trusted`` says whether it is reliable, and
     ``why``.
 
     Parameters
     ----------
     features
-        (N, D) of the images, as an array or a tensor. None will do where labels alone are enough: where some
-        images have several positives and others none, or labels answer random questions.
+        (N, D) of the images, as an array or a tensor. None if labels alone are enough: if some images have
+        several positives and others none, or labels answer random questions.
     labels
         (N, L) with 1, 0, and -1 or NaN for unknown, in all the forms that ``SparseLoss`` takes.
     classes

@@ -1,9 +1,9 @@
 """K from answers: if labels answer random yes-no questions, the share of yes gives K.
 
-Nobody says whether questions were random. Labels that were chosen by what is in the images show it in one
-of four ways, and any of them makes ``random_answers`` refuse: classes were asked about unevenly; all classes
-have the same share of yes, though classes are never all as frequent; images with more answers have more yes
-among them; or images have more nearly the same number of yes than chance would have it.
+Whether questions were random is tested. Labels chosen by image content show in one of four ways, and
+``random_answers`` returns None for any of them: classes have uneven numbers of questions; all classes have
+the same share of yes; images with more answers have a larger share of yes; or images have more similar
+numbers of yes than by chance.
 """
 
 from dataclasses import dataclass

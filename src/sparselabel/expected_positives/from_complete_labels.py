@@ -4,23 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from sparselabel.data.answers import (
-    COLUMNS,
-    Answer,
-    answered_labels,
-    last_words,
-    lay_over,
-    read_answers,
-)
+from sparselabel.data.answers import COLUMNS, Answer, answered_labels, last_words, lay_over, read_answers
 from sparselabel.data.dataset import Dataset
-from sparselabel.data.labels import (
-    NEGATIVE,
-    POSITIVE,
-    UNKNOWN,
-    LabelTable,
-    all_unknown,
-    count_per_image,
-)
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable, all_unknown, count_per_image
 from sparselabel.errors import DataError, command, counted, listing
 from sparselabel.expected_positives.class_counts import (
     DRAWS,
@@ -40,9 +26,9 @@ def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0)
     """Expected positives from some random images with complete labels.
 
     K is their mean number of classes. Classes share K·N by their annotated labels (Verelst 2023 eq. 3); the
-    larger the sample, the more a class's own count in it weighs; what a class cannot take, as no class is in
-    more than all images, the others share. K's spread is a bootstrap over the counted images. A class's is
-    Wilson's interval of its own count, which has a width for a class that was never seen, too.
+    larger the sample, the more a class's own count in it weighs; a class is in at most all images, and the
+    others share the rest. K's spread is a bootstrap over the counted images. A class's is Wilson's interval
+    of its own count, which has a width for a class that was never seen, too.
     """
     if complete.classes != observed.classes:
         raise DataError("the counted images must have the data's classes, in the same order")
@@ -83,8 +69,8 @@ def counted_positives(complete: LabelTable, observed: LabelTable, seed: int = 0)
 def complete_labels(file: Path, data: Dataset) -> LabelTable:
     """Complete labels of some training images, from a table as `prepare table` reads it.
 
-    A list of only what is there (one label a row, no value but 1) is taken at its word: all else is not
-    there. In a table with a column a class an empty cell is unknown, as everywhere.
+    A list of present classes (one label per row, no value but 1) is taken as complete: all others are absent.
+    In a table with a column per class an empty cell is unknown, as everywhere.
     """
     from sparselabel.data.readers import table
 
@@ -140,7 +126,7 @@ def complete_labels(file: Path, data: Dataset) -> LabelTable:
 
 def _answered(file: Path) -> list[Answer] | None:
     """The answers in a file that `sparselabel review` wrote; None if it is another kind of table."""
-    from sparselabel.data.readers.csv_parquet import open_cells
+    from sparselabel.data.readers.table_files import open_cells
 
     with open_cells(file, "image") as cells:
         if cells.header != COLUMNS:
@@ -172,8 +158,8 @@ def complete_answers(data: Dataset) -> LabelTable:
 
 def _lists_what_is_there(file: Path) -> bool:
     """Whether a table has one label per row, all of them present."""
-    from sparselabel.data.readers.csv_parquet import open_cells
     from sparselabel.data.readers.table import label_code
+    from sparselabel.data.readers.table_files import open_cells
 
     with open_cells(file, "image") as cells:
         if "label" not in cells.header:

@@ -25,14 +25,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sparselabel.data.labels import (
-    NEGATIVE,
-    POSITIVE,
-    Indices,
-    LabelMatrix,
-    count_per_class,
-    count_per_image,
-)
+from sparselabel.data.labels import NEGATIVE, POSITIVE, Indices, LabelMatrix, count_per_class, count_per_image
 from sparselabel.errors import DataError, command
 from sparselabel.expected_positives.class_counts import SPREAD, ClassCounts, Floats, bounded, shared_out
 

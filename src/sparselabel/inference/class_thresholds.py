@@ -52,7 +52,7 @@ Basis = Literal["complete", "answered", "reviewed", "counted", "estimated", "giv
 
 @dataclass(frozen=True)
 class ClassThreshold:
-    """The decision for one class: its threshold for F1, its expected precision and recall, and trust."""
+    """A class's threshold for F1, its expected precision and recall, and how far to trust it."""
 
     name: str
     threshold: Finite
@@ -62,7 +62,7 @@ class ClassThreshold:
     why: str
     at_precision: tuple[Finite, ...]
     answers_needed: Annotated[int, Range(0, LARGEST)] | None = 0
-    """Answers about validation images until it can be relied on; None: it takes more images."""
+    """Answers about validation images that make it reliable; None: it takes more images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class CalibratedThreshold(ClassThreshold):
 
 
 class QualityRanges(TypedDict):
-    """Low and high ends for all classes together, as the expected positives go through their interval."""
+    """Low and high ends for all classes together, from the interval of expected positives."""
 
     labels_per_image: list[Finite]
     precision: list[Finite]
@@ -112,7 +112,7 @@ class ClassThresholds:
 
     @property
     def answers_needed(self) -> int:
-        """Answers that it takes until all thresholds can be relied on that answers can mend."""
+        """Answers that make all thresholds reliable that answers can make so."""
         return sum(row.answers_needed or 0 for row in self.classes)
 
     def thresholds(self, precision: float | None = None, threshold: float | None = None) -> Floats:
@@ -157,7 +157,7 @@ class ClassThresholds:
 
 
 def write_class_thresholds(run: Run, data: Dataset, scores: ScoreMatrix | None) -> ClassThresholds:
-    """Choose from the validation scores (N, L), if there are any, and keep it in the run."""
+    """Choose thresholds from the validation scores (N, L), if there are any, and save them in the run."""
     split = data.splits.get(SPLIT)
     if split is None or scores is None or not split.observed.has(POSITIVE):
         chosen = no_class_thresholds(data.classes, "nothing" if split is None else "no positive")
@@ -168,24 +168,18 @@ def write_class_thresholds(run: Run, data: Dataset, scores: ScoreMatrix | None) 
 
 
 def load_class_thresholds(run: Run) -> ClassThresholds:
-    """Those of a finished run; those of an older version's run are chosen now, from its scores."""
+    """The thresholds of a finished run; if their file was removed, they are chosen again from its scores."""
     run.require_finished()
     if run.thresholds_file.is_file():
         return _read(run.thresholds_file, list(run.classes))
     if SPLIT not in run.metadata()["data_digest"]:
         return no_class_thresholds(run.classes, "nothing")
-    if not has_class_thresholds(run):
+    if not run.scores_file(SPLIT).is_file():
         raise RunError(
-            f"{run.path} has no thresholds.json (an older version made it)",
+            f"{run.path} has no thresholds.json",
             f"{command('evaluate', run.path, split=SPLIT)} chooses them",
         )
     return write_class_thresholds(run, run.data(), saved_scores(run, SPLIT).scores)
-
-
-def has_class_thresholds(run: Run) -> bool:
-    """Whether there are class thresholds, or what they are made of."""
-    saved = run.thresholds_file.is_file() or run.scores_file(SPLIT).is_file()
-    return saved or SPLIT not in run.metadata()["data_digest"]
 
 
 def no_class_thresholds(classes: tuple[str, ...], why: str) -> ClassThresholds:
@@ -202,9 +196,8 @@ def no_class_thresholds(classes: tuple[str, ...], why: str) -> ClassThresholds:
 def choose(run: Run, data: Dataset, split: PreparedSplit, scores: ScoreMatrix) -> ClassThresholds:
     """Calibrate on validation, and read the thresholds off the calibrated scores.
 
-    Reviewers' answers about validation images count: those that training was given, and the run's own. Where
-    there are more than ``MOST_SCORES`` scores, it is those of some images, drawn at random, and of those with
-    answers.
+    Reviewers' answers about validation images count: those given to training, and the run's own. Beyond
+    ``MOST_SCORES`` scores a random sample of images is used, and all images with answers.
     """
     own = read_answers(run.answers_file) if run.answers_file.is_file() else []
     all_labels, answers_at = answered_labels(split, [*data.answers, *own])
@@ -280,7 +273,7 @@ def _overall_quality(
 
 
 def _sample(images: int, classes: int, answered: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Rows to choose thresholds by: all, or as many random ones as there is room for, and those answered."""
+    """Rows to choose thresholds by: all, or a random sample and those with answers."""
     most = max(MOST_SCORES // classes, FEWEST_IMAGES)
     if images <= most:
         return np.arange(images)
@@ -289,7 +282,7 @@ def _sample(images: int, classes: int, answered: npt.NDArray[np.int64]) -> npt.N
 
 
 def answers_needed(answers: int, positive: int, unknown: int, hidden: float) -> int | None:
-    """Answers that a class's threshold still takes to be relied on; None if validation shows it too rarely.
+    """Answers that make a class's threshold reliable; None if too few validation images show it.
 
     ``hidden`` is how many of its ``unknown`` labels are expected to be positive.
     """
@@ -367,8 +360,9 @@ def _trust(
         else f"chosen from {counted(positive + negative, 'labeled image')}, {positive:,} with it; "
         "unlabeled ones are left out"
     )
-    if positive < SOME:
-        return "poor", f"{few}: close to the curve of all classes"
+    if positive < SOME or not negative:
+        alone = "every validation image shows it: nothing says what images without it look like"
+        return "poor", f"{few}: close to the curve of all classes" if negative else alone
     return ("good" if positive >= MANY and situation == "full" else "fair"), chosen
 
 
@@ -400,9 +394,8 @@ def threshold_metrics(
 ) -> dict[str, Any]:
     """Calibration of scores (N, L), and precision, recall and F1 at the thresholds; plain values for JSON.
 
-    ``calibration`` is None where labels are incomplete: what share of unknown labels is there nobody knows.
-    ``expected`` is what calibrated scores say of precision and recall there: the labels alone count every
-    label that nobody gave as absent.
+    ``calibration`` is None where labels are incomplete. ``expected`` is then the precision and recall that
+    calibrated scores predict: counted in the labels, every unknown label would be absent.
     """
     from sparselabel.expected_positives.class_counts import wilson  # which a predictor does not need
 

@@ -1,7 +1,7 @@
 """Inference engines for a CPU: OpenVINO, onnxruntime or PyTorch.
 
 A network is converted for an engine once and kept in a cache by its weights and shape. Before an engine is
-used, it and PyTorch see the same images: where they differ, PyTorch goes on alone, and a warning says so.
+used, its outputs are compared with PyTorch's: if they differ, PyTorch takes over, with a warning.
 """
 
 import ctypes
@@ -39,9 +39,9 @@ PACKAGES = {"openvino": ("openvino",), "onnxruntime": ("onnxruntime", "onnx", "o
 """What each engine needs, the fastest first."""
 EXTRAS = {"openvino": "openvino", "onnxruntime": "export"}
 WORTH = 256
-"""So many images are worth the seconds that converting a network takes."""
+"""Number of images from which on converting a network pays off."""
 TOLERANCE = 1e-4
-"""How far an engine's logits may be from PyTorch's, in standard deviations of all logits."""
+"""Largest difference of an engine's logits from PyTorch's, in standard deviations of all logits."""
 COMPARED = 8  # images of the first batch
 ROOM = 2 * 10**9  # bytes of the cache
 
@@ -55,9 +55,9 @@ def missing_packages(engine: str) -> list[str]:
 
 
 def choose_engine(asked: str, device: torch.device, precision: str = "32-true", images: int = WORTH) -> str:
-    """The engine for this many images: the one asked for, or the fastest installed one that pays off.
+    """The engine for this many images: the requested one, or the fastest installed one that pays off.
 
-    Engines other than PyTorch are for a CPU and 32 bits; another one that is asked for is refused.
+    Engines other than PyTorch need a CPU and 32 bits, or it is an error.
     """
     suits = device.type == "cpu" and precision == "32-true"
     if asked == AUTO:
@@ -93,8 +93,8 @@ def choose_engine(asked: str, device: torch.device, precision: str = "32-true", 
 class CompiledNetwork:
     """A module run by an engine, from one tensor (B, ...) on the CPU to a tuple of tensors.
 
-    It is converted when it first sees a batch, for inputs of that shape and any B. ``engine`` says what runs
-    it: PyTorch, if the engine cannot or is not near enough. ``logits`` makes what is compared of its outputs.
+    It is converted when it first sees a batch, for inputs of that shape and any B. ``engine`` is what runs
+    it: PyTorch, if the engine fails or differs. ``logits`` maps its outputs to what is compared.
     """
 
     def __init__(
@@ -123,12 +123,12 @@ class CompiledNetwork:
 
     @torch.no_grad()
     def check(self, inputs: Tensor) -> str:
-        """Convert it and compare some images with PyTorch; returns what will run it."""
-        asked, inputs = self.engine, inputs[:COMPARED]
+        """Convert it and compare some images with PyTorch; returns the engine that will run it."""
+        wanted, inputs = self.engine, inputs[:COMPARED]
         try:
-            given = self._logits(*self.run(inputs)).double()
-            problem = _difference(given, self._logits(*self.module(inputs)).double())
-        except Exception as error:  # whatever a converter meets in a network of somebody else
+            logits = self._logits(*self.run(inputs)).double()
+            problem = _difference(logits, self._logits(*self.module(inputs)).double())
+        except Exception as error:  # converters may raise anything on an unknown network
             if is_out_of_memory(error):
                 raise
             problem = " ".join(f"{type(error).__name__}: {error}".split())[:200]
@@ -136,7 +136,7 @@ class CompiledNetwork:
             self.engine, self._run = TORCH, None
             warnings.warn(
                 ModelWarning(
-                    f"PyTorch runs this network, as {asked} does not: {problem}", what="engine", value=asked
+                    f"PyTorch runs this network, as {wanted} does not: {problem}", what="engine", value=wanted
                 ),
                 stacklevel=2,
             )
@@ -153,13 +153,13 @@ def _difference(given: Tensor, wanted: Tensor) -> str:
 
 
 def _loaded(module: nn.Module, engine: str, example: Tensor) -> Inference:
-    """The module for an engine: of the cache, or converted now and kept there."""
+    """The module for an engine: from the cache, or converted now and cached."""
     convert, load, file = {
         "openvino": (_convert_openvino, _load_openvino, "network.xml"),
         "onnxruntime": (_convert_onnx, _load_onnx, "network.onnx"),
     }[engine]
     folder = cache_folder("networks") / _key(module, engine, example)
-    # What a module of somebody else computes is not known by its weights.
+    # The weights of a user's module do not determine what it computes.
     own = any(isinstance(one, OwnNetwork) for one in module.modules())
     if not own and _is_whole(folder, file):
         try:
@@ -219,7 +219,7 @@ SUMS = "checksums.json"
 
 
 def _is_whole(folder: Path, file: str) -> bool:
-    """Whether a converted network is in the cache, and as it was put there."""
+    """Whether an undamaged converted network is in the cache."""
     try:
         sums = read_json(folder / SUMS, dict[str, Count])
         if file in sums and all(file_checksum(folder / name) == known for name, known in sums.items()):
@@ -257,9 +257,9 @@ def _two(example: Tensor) -> Tensor:
 
 
 def _load_openvino(file: Path) -> Inference:
-    """The network for one image at a time, as many at once as there are threads.
+    """The network for one image at a time, in parallel threads.
 
-    Threads that share an image wait for each other. And so scores do not depend on the batch.
+    This is faster than threads that share an image, and scores do not depend on the batch.
     """
     import openvino
 
@@ -348,7 +348,7 @@ def _load_onnx(file: Path) -> Inference:
 
 @contextmanager
 def without_remarks() -> Iterator[None]:
-    """Silence exporters and converters, which remark on their own inside, once for every layer."""
+    """Silence exporters and converters, which log messages for every layer."""
     optimizer = logging.getLogger("onnxscript.optimizer")
     level = optimizer.level
     optimizer.setLevel(logging.ERROR)

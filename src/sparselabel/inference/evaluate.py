@@ -15,11 +15,7 @@ from sparselabel.data.loaders import ImageLoader, in_order
 from sparselabel.data.transforms import imagenet_test, squashed
 from sparselabel.errors import ConfigError, DataError, RunError, command, param
 from sparselabel.files import write_json
-from sparselabel.inference.class_thresholds import (
-    has_class_thresholds,
-    load_class_thresholds,
-    threshold_metrics,
-)
+from sparselabel.inference.class_thresholds import load_class_thresholds, threshold_metrics
 from sparselabel.inference.engine import TORCH, choose_engine
 from sparselabel.inference.saved_scores import keep_scores, new_scores
 from sparselabel.inference.scorer import (
@@ -93,11 +89,10 @@ def keep_evaluation(
     measured = about | label_metrics(scores, labels, threshold)
     measured["real"] = real_metrics_of(scores, prepared_split)
     measured["location"] = localization.compute(scores)
-    run.evaluation_file(split).unlink(missing_ok=True)  # so that it is never said of other scores
+    run.evaluation_file(split).unlink(missing_ok=True)  # it belongs to the scores before
     scores = keep_scores(run, prepared_split, scores)
     localization.save(run.location_file(split))
-    thresholds = load_class_thresholds(run) if has_class_thresholds(run) else None
-    measured["decided"] = thresholds and threshold_metrics(scores, labels, thresholds)
+    measured["decided"] = threshold_metrics(scores, labels, load_class_thresholds(run))
     write_json(run.evaluation_file(split), measured)
     return measured
 
@@ -114,13 +109,13 @@ def evaluate_published(
     engine: str = AUTO,
     report: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Score every image of a split once by the network's own classes; the scores are softmax probabilities.
+    """Score every image of a split by the network's own classes; the scores are softmax probabilities.
 
-    Where ``weights`` is a file of a whole Query2Label model, as its authors released them, it is that model
-    on images squashed to ``size``, and the scores are its own.
+    If ``weights`` is a file of a whole Query2Label model, as its authors released them, that model scores
+    images squashed to ``size``.
 
-    Verelst 2023 does not say by which scores it ranks the softmax network: "real_by_logits" has ReaL's
-    measures by the logits themselves, whose top-1 is the same.
+    Verelst 2023 does not say by which scores it ranks the softmax network, so "real_by_logits" has ReaL's
+    metrics by logits too.
     """
     check_threshold(threshold)
     prepared = open_prepared(data)
@@ -272,7 +267,7 @@ def evaluate_coupled(
             "classes that are there",
             f"leave {param('coupled')} out",
         )
-    scorer = load_scorer(run, engine=TORCH)  # other engines do not tell a network's attention
+    scorer = load_scorer(run, engine=TORCH)  # other engines do not return attention
     seeing = replace(scorer, model=partial(coupled, scorer.classifier))
     loader = evaluation_loader(config, prepared_split, workers, scorer.device)
     scores = seeing.scores(loader, len(prepared_split), report=report, look=localization.update)
@@ -280,7 +275,7 @@ def evaluate_coupled(
 
 
 def keep_coupled(run: Run, measured: dict[str, Any], coupled_maps: dict[str, Any]) -> dict[str, Any]:
-    """Write a run's evaluation again, with this beside ``location``."""
+    """Write a run's evaluation again, with these metrics beside ``location``."""
     measured = measured | {"location_coupled": coupled_maps}
     write_json(run.evaluation_file(measured["split"]), measured)
     return measured

@@ -10,15 +10,11 @@ from sparselabel.config import AUTO
 from sparselabel.data.dataset import PreparedSplit
 from sparselabel.data.labels import NEGATIVE, UNKNOWN, LabelTable
 from sparselabel.data.prepare import leave_out_broken
-from sparselabel.data.readers.csv_parquet import plain_name
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit, warn
 from sparselabel.data.readers.table import read
+from sparselabel.data.readers.table_files import plain_name
 from sparselabel.errors import DataError, listing
-from sparselabel.inference.class_thresholds import (
-    has_class_thresholds,
-    load_class_thresholds,
-    threshold_metrics,
-)
+from sparselabel.inference.class_thresholds import load_class_thresholds, threshold_metrics
 from sparselabel.inference.scorer import evaluation_loader, load_scorer
 from sparselabel.metrics.label_metrics import label_metrics
 from sparselabel.metrics.thresholds import check_threshold
@@ -34,10 +30,10 @@ def read_test_set(
     complete: bool = False,
     table: Mapping[str, Any] | None = None,
 ) -> PreparedSplit:
-    """The images of a table with their labels, in the classes of a run; broken ones are left out, and named.
+    """The images of a table with their labels, in a run's classes; broken images are left out and named.
 
-    ``table`` are options of its reader. With ``complete`` the table names all that is there: what it does not
-    name is NEGATIVE, else UNKNOWN.
+    ``table`` are options of its reader. With ``complete`` the table names all present classes, and others are
+    NEGATIVE; else they are UNKNOWN.
     """
     source = read(labels, images=images, skip_missing=True, **(table or {}))
     classes = tuple(run.metadata()["classes"])
@@ -87,9 +83,8 @@ def evaluate_test_set(
     scorer = load_scorer(run, engine=engine, images=len(test_set))
     loader = evaluation_loader(run.config(), test_set, workers, scorer.device)
     scores = scorer.scores(loader, len(test_set), report=report).numpy()
-    thresholds = load_class_thresholds(run) if has_class_thresholds(run) else None
     measured: dict[str, Any] = {"run": str(run.path), "split": test_set.name, "recovery": None}
     measured["engine"] = scorer.engine_used
     measured |= label_metrics(scores, test_set.observed, threshold)
-    measured["decided"] = thresholds and threshold_metrics(scores, test_set.observed, thresholds)
+    measured["decided"] = threshold_metrics(scores, test_set.observed, load_class_thresholds(run))
     return measured

@@ -1,4 +1,4 @@
-"""The quality of a run in sentences for somebody who has photos and labels, and what it rests on."""
+"""The quality of a run in plain sentences, and what they rest on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Quality:
     """The expected quality of a run's labels, from its metrics on a split.
 
     ``shown`` is how many classes an image shows, ``given`` how many labels a labeled training image has.
-    ``measured`` says that the labels of the split are complete, so that nothing had to be estimated.
+    ``measured``: the labels of the split are complete, so nothing is estimated.
     """
 
     split: str
@@ -81,7 +81,7 @@ class Quality:
 
 
 def quality_of(measured: dict[str, Any], split: str, train: PreparedSplit) -> Quality | None:
-    """From the measures of a split at the classes' own thresholds; None where there are no such thresholds.
+    """From the metrics of a split at the classes' own thresholds; None if there are none.
 
     ``split`` is what sentences call it.
     """
@@ -124,7 +124,7 @@ def _f1(precision: float, recall: float) -> float:
 
 
 def of_ten(share: float, ends: Sequence[float] = ()) -> str:
-    """A share as people say it: about 7 of 10, or 3 of 4 where that is nearer; a range as 6 to 9 of 10."""
+    """A share in words: about 7 of 10, or 3 of 4 if that is nearer; a range as 6 to 9 of 10."""
     low_high = [round(10 * end) for end in ends]
     if len({*low_high}) > 1:
         return f"{low_high[0]} to {low_high[1]} of 10"
@@ -139,7 +139,7 @@ def of_ten(share: float, ends: Sequence[float] = ()) -> str:
 
 
 def says_nothing(measured: dict[str, Any], split: str) -> list[str]:
-    """Warnings of measures that are no measures: classes that every image shows, or only one."""
+    """Warnings of metrics that mean nothing: a class on every image, or a single class."""
     images, rows = measured["images"], measured["classes"]
     every = [row["name"] for row in rows if row["positive"] == images]
     once = [row["name"] for row in rows if row["positive"] == 1 < images]
@@ -185,10 +185,11 @@ def trust_in(thresholds: ClassThresholds, run: Path) -> list[str]:
     if thresholds.answers_needed:
         sentences.append(
             f"{command('review', run, goal='thresholds')} mends that: it takes about "
-            f"{counted(thresholds.answers_needed, 'answer')} about validation images. They make thresholds "
+            f"{counted(thresholds.answers_needed, 'answer')} about validation images, and {SOME} of these "
+            f"that show {'it' if many == 1 else 'each class'}. The answers make thresholds "
             f"and these estimates surer; the model itself gets better by {command('review', run)}."
         )
-    elif not few:  # nothing that answers could mend
+    elif not few:  # answers would not help
         sentences.append(f"{poor[0].name}: {poor[0].why}.")
     if few:
         sentences.append(

@@ -27,7 +27,7 @@ from sparselabel.inference.scorer import (
 from sparselabel.run import Run
 
 MAPS_LAYOUT = {"rows": "i n", "classes": "i n", "scores": "f n", "cells": "f n h w"}
-MAPS_BATCH = 16  # not BATCH: reports rest on maps of this rounding
+MAPS_BATCH = 16  # not BATCH: rounding depends on it, and reports keep their maps
 
 
 def write_maps(
@@ -54,7 +54,7 @@ def write_maps(
         scorer.batches(loader, wanted, batch=MAPS_BATCH, maps=True),
         in_order(indices, MAPS_BATCH),
         strict=True,
-    ):  # an image with two classes is seen twice: these are few
+    ):  # an image with two classes is scored twice: there are few
         positions = np.arange(len(chosen))
         cells.append(cells_of(scored.output)[positions, chosen].float().cpu().numpy())
         logits = full_precision(scored.output.logits)[positions, chosen]
@@ -79,7 +79,7 @@ KEPT = 32  # images whose maps are remembered
 
 
 class MapCache:
-    """Maps (L, h, w) of images' logits, made when they are asked for; threads take turns."""
+    """Maps (L, h, w) of images, computed on demand and cached; safe to use from threads."""
 
     def __init__(self, run: Run, split: PreparedSplit) -> None:
         self._run, self._split = run, split
@@ -89,7 +89,7 @@ class MapCache:
         self.view: View = evaluation_view(run.config())
 
     def load_ahead(self) -> None:
-        """Read the model now, in a thread of its own, instead of when the first map is asked for."""
+        """Load the model now, in a background thread."""
         threading.Thread(target=self._load, daemon=True).start()
 
     def _load(self) -> None:
@@ -97,7 +97,7 @@ class MapCache:
             self._scorer = self._scorer or load_scorer(self._run)
 
     def maps(self, row: int) -> npt.NDArray[np.float16]:
-        """Logits (L, h, w) of an image's cells; the logits of attention where a model has that instead."""
+        """Logits (L, h, w) of an image's cells, or of its attention if the model has no maps."""
         with self._lock:
             if row in self._maps:
                 self._maps.move_to_end(row)

@@ -48,7 +48,7 @@ class PredictionWriter:
             self._file.write(csv_header(classes, all_scores))
 
     def skip(self, images: Iterator[str | ShardImage]) -> Iterator[str | ShardImage]:
-        """The images that are still to do; refuses a file that was begun with other ones."""
+        """The remaining images; raises if the file was begun with other images."""
         for number, written in enumerate(self._written() if self.done else (), 1):
             image = next(images, None)
             path = image.name if isinstance(image, ShardImage) else image
@@ -75,7 +75,7 @@ class PredictionWriter:
         return csv_line(prediction, self.classes, self.all_scores)
 
     def finish(self) -> None:
-        """All are written: the file gets its name."""
+        """Complete the file: it gets its name."""
         self._close()
         if self.out is not None:
             _partial(self.out).replace(self.out)
@@ -83,7 +83,7 @@ class PredictionWriter:
         self._lock.close()
 
     def stop(self) -> None:
-        """Not all are written: what there is stays, to go on with."""
+        """Close the incomplete file, which can be resumed."""
         self._close()
         self._lock.close()
 
@@ -93,7 +93,7 @@ class PredictionWriter:
                 self._file.flush() if self.out is None else self._file.close()
 
     def discard(self) -> None:
-        """There was nothing to write."""
+        """Remove the file: there was nothing to write."""
         self._close()
         if self.out is not None:
             _partial(self.out).unlink()

@@ -18,13 +18,7 @@ import numpy as np
 from sparselabel.config import ShardFormat
 from sparselabel.errors import ConfigError, param
 from sparselabel.files import named
-from sparselabel.inference.prediction_csv import (
-    csv_header,
-    csv_line,
-    json_line,
-    refuse_separators,
-    text_of,
-)
+from sparselabel.inference.prediction_csv import csv_header, csv_line, json_line, refuse_separators, text_of
 from sparselabel.inference.predictor import Prediction
 
 PARTIAL = ".writing-"

@@ -1,7 +1,6 @@
 """Predictions as files beside them: XMP, FiftyOne, Label Studio, images sorted by label, heat maps as PNG.
 
-Each takes one prediction after the other (``write``), and ``finish`` says what became of those for other
-programs. Images are never changed.
+Each takes predictions one by one (``write``); ``finish`` says what was written. Images are never changed.
 """
 
 import json
@@ -22,7 +21,7 @@ from sparselabel.files import atomic_write
 from sparselabel.inference.predictor import Prediction
 
 TOOLKIT = "sparselabel"
-"""Stands in a sidecar of ours, and tells it from others."""
+"""Marks a sidecar as ours."""
 MAP_SIDE = 640  # pixels of the long side
 LONGEST_NAME = 80  # letters of a class in the name of a file
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -88,7 +87,7 @@ class XmpSidecars:
 
 
 def _is_ours(sidecar: Path) -> bool:
-    """Whether a sidecar is a file that we wrote; what is a link, a pipe or a folder is of others."""
+    """Whether a sidecar is a file that we wrote; links, pipes and folders are not."""
     if sidecar.is_symlink() or not sidecar.is_file():
         return False
     with sidecar.open("rb") as file:
@@ -135,7 +134,7 @@ class SortedImages:
 
 
 class _Collected:
-    """Predictions that are written at once, in the end; images are named relative to their common folder."""
+    """Predictions that are written together at the end; images are named relative to their common folder."""
 
     def __init__(self, out: Path, classes: Sequence[str]) -> None:
         self.out, self.classes = out, classes

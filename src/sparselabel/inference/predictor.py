@@ -37,8 +37,8 @@ Read = Callable[[Any], Pixels]
 class Prediction:
     """The prediction for an image: classes and calibrated scores, highest first; or why it cannot be read.
 
-    ``scores`` (L,) are those of all classes. ``maps`` (L, h, w), if asked for, are logits of cells;
-    of query2label those of its attention, which is no score.
+    ``scores`` (L,) are those of all classes. ``maps`` (L, h, w), if requested, are logits of cells; for
+    query2label those of its attention, which are no scores.
     """
 
     image: str
@@ -51,8 +51,8 @@ class Prediction:
 class Predictor:
     """Labels images by a trained model, its calibration and thresholds (L,) of calibrated scores.
 
-    ``model`` is a ``Scorer``, or any function of views and ``maps`` that gives an ``Output``. ``few`` is the
-    same for few images: an engine is not worth its start there.
+    ``model`` is a ``Scorer``, or any function of views and ``maps`` that gives an ``Output``. ``few`` is used
+    for few images, where starting an engine would take longer than it saves.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ def load_predictor(
 ) -> Predictor:
     """A finished run's predictor, with its thresholds for F1, for a ``precision``, or one for all classes.
 
-    ``engine`` runs the network on a CPU: openvino, onnxruntime or torch; by default the first of them that is
+    ``engine`` runs the network on a CPU: openvino, onnxruntime or torch; by default the first that is
     installed, and torch for few images.
     """
     return predictor_of(Run.open(run), precision, threshold, device, engine)
@@ -151,7 +151,7 @@ def predictor_of(
 
 
 class Loaded(NamedTuple):
-    """A batch: images, views (n, 3, S, S) of those that can be read, and by place what was wrong."""
+    """A batch: images, views (n, 3, S, S) of the readable ones, and errors by position."""
 
     images: tuple[Any, ...]
     views: Tensor
@@ -177,13 +177,13 @@ def images_of(given: Any) -> Iterator[Any]:
 
 
 class ReadView:
-    """Reads an image as evaluation sees it."""
+    """Reads an image in the evaluation view."""
 
     def __init__(self, view: View) -> None:
         self.view = view
 
     def __call__(self, item: Any) -> Pixels:
-        """(3, S, S) What the model sees of a file, or of an image in memory."""
+        """(3, S, S) The view of a file, or of an image in memory."""
         if isinstance(item, ShardImage):
             if item.problem:
                 raise DataError(item.problem, what=item.name)

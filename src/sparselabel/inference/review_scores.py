@@ -1,6 +1,6 @@
 """Scores of all training images, for a review: RUN/review-scores.npy, (N, L) float16.
 
-An image that cannot be read gets NaN: nobody can be asked about it.
+An image that cannot be read gets NaN and is left out of reviews.
 """
 
 import hashlib

@@ -32,7 +32,7 @@ class LargeScores(TypedDict):
 
 @dataclass(frozen=True, eq=False)
 class SplitScores:
-    """Scores (N, L) of a split's images, as training (of the test split) or evaluation kept them."""
+    """Scores (N, L) of a split's images, as training or evaluation saved them."""
 
     run: Run
     split: PreparedSplit
@@ -55,7 +55,7 @@ class SplitScores:
 
 
 def new_scores(run: Run, split: PreparedSplit) -> TiledScores | None:
-    """A file for a split's scores, if they are too many for memory; the room for it is taken now."""
+    """A file for a split's scores, if they are too many for memory; its disk space is reserved now."""
     shape = split.truth.matrix.shape
     if 4 * shape[0] * shape[1] <= tiled_scores.LARGEST_SCORES:
         return None

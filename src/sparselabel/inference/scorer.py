@@ -1,7 +1,7 @@
 """``Scorer``: the one way to run images through a trained model, and the scores of a split.
 
-Validation in training, `evaluate`, `predict`, reviews and reports all score with a ``Scorer``, so a run says
-the same of an image wherever it is asked.
+Validation in training, `evaluate`, `predict`, reviews and reports all score with a ``Scorer``, so an image
+gets the same scores from a run everywhere.
 """
 
 import copy
@@ -47,7 +47,7 @@ BATCH = 32  # images at a time; the same everywhere, as rounding may depend on i
 
 
 class Scored(NamedTuple):
-    """A batch: rows (B,), what the model says of them, and how it saw them."""
+    """A batch: rows (B,), the model's output, and the geometry of the views."""
 
     rows: Tensor
     output: Output
@@ -56,11 +56,11 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Scorer:
-    """A model in evaluation mode on a device, in a precision of Fabric's names.
+    """A model in evaluation mode on a device, in one of Fabric's precisions.
 
     ``model`` is a ``Classifier``, a head for stored features, or any function from views to an ``Output``.
-    With ``stored`` the backbone was frozen and the head was trained on stored features: these are made again
-    as they were stored. ``engine`` runs the networks (``inference.engine``).
+    ``stored``: the head was trained on stored features of a frozen backbone, so features are computed and
+    rounded as they were stored. ``engine`` runs the networks (``inference.engine``).
     """
 
     model: Callable[..., Output]
@@ -90,7 +90,7 @@ class Scorer:
 
     @torch.no_grad()
     def features(self, views: Tensor, with_token: bool = False) -> tuple[Tensor, Tensor | None]:
-        """Cell features (B, D, h, w) of views, and the class token (B, D) if asked for."""
+        """Cell features (B, D, h, w) of views, and the class token (B, D) ``with_token``."""
         views, backbone = views.to(self.device, non_blocking=True), self.backbone
         if self.engine != TORCH:
             name = f"backbone, {'with' if with_token else 'no'} token"
@@ -103,10 +103,10 @@ class Scorer:
 
     @torch.no_grad()
     def head_output(self, features: Tensor, token: Tensor | None = None, maps: bool = False) -> Output:
-        """The output for cell features; logits do not depend on whether maps are asked for."""
+        """The output for cell features; logits are the same with and without ``maps``."""
         head = self.head
         pools_first = isinstance(head, LinearHead) and head.boost is None
-        if self.stored:  # pooled ones are kept as floats, those of cells in half precision
+        if self.stored:  # pooled ones are stored as floats, those of cells in half precision
             features = (features.float() if pools_first else features.half()).contiguous()
             dtype = next(head.parameters()).dtype
         else:
@@ -128,7 +128,7 @@ class Scorer:
         inputs: Tensor,
         logits: Callable[..., Tensor] = lambda first, *_: first,
     ) -> tuple[Tensor, ...]:
-        """Outputs of a network, which is made and compiled when it is first needed."""
+        """Outputs of a network, which is compiled at its first use."""
         if name not in self._compiled:
             self._compiled[name] = CompiledNetwork(module(), self.engine, logits)
         return self._compiled[name](inputs)
@@ -139,7 +139,7 @@ class Scorer:
 
     @property
     def engine_used(self) -> str:
-        """The engine, or PyTorch where that had to take over."""
+        """The engine, or PyTorch if that took over."""
         return TORCH if any(one.engine == TORCH for one in self._compiled.values()) else self.engine
 
     @property
@@ -190,7 +190,7 @@ class Scorer:
         report: Callable[[int], None] | None = None,
         look: Callable[[Tensor, Output, ViewGeometry], None] | None = None,
     ) -> ScoreMatrix:
-        """(count, L) Scores of all rows in 0..1; where there is a file for them, ``into`` it."""
+        """(count, L) Scores of all rows in 0..1, written ``into`` a file if one is given."""
         if into is None:
             return self.scores(loader, count, maps=maps, report=report, look=look).numpy()
         for scored in self.batches(loader, np.arange(count), maps=maps, report=report):
@@ -211,7 +211,7 @@ class Scorer:
         look: Callable[[Tensor, Output, ViewGeometry], None] | None = None,
         scores_of: Callable[[Tensor], Tensor] = torch.sigmoid,
     ) -> Tensor:
-        """(count, L) Scores of all rows on the CPU, in 0..1 by default; ``look`` sees each batch.
+        """(count, L) Scores of all rows on the CPU, in 0..1 by default; ``look`` is called with each batch.
 
         Rows of other shards are 0, so that all shards add up.
         """
@@ -232,10 +232,7 @@ def full_precision(logits: Tensor) -> Tensor:
 
 
 def cells_of(output: Output) -> Tensor:
-    """(B, L, h, w) The maps of an output that was asked for them, as logits.
-
-    Attention, where a model has that instead, is a share.
-    """
+    """(B, L, h, w) The maps of an output as logits; of attention, which has shares, their logits."""
     if output.maps is not None:
         return output.maps
     if output.attention is None:
@@ -246,7 +243,7 @@ def cells_of(output: Output) -> Tensor:
 def load_scorer(
     run: Run, device: torch.device | str | None = None, engine: str = AUTO, images: int = 1
 ) -> Scorer:
-    """The scorer of a finished run for this many images, on a given device or the best one.
+    """The scorer of a finished run, on a given device or the best one; for few images PyTorch runs it.
 
     A run on stored features is scored by the engine that made these, if it is installed.
     """
@@ -293,9 +290,8 @@ def load_classifier(run: Run) -> Classifier:
     if not run.model_file.is_file():
         raise RunError(f"{run.path} has no model.safetensors", "train it again", what=run.model_file)
     classes = len(run.classes)
-    checksum = run.result().get("model_checksum") if run.finished else None
-    if checksum is not None:  # runs of older versions have none
-        again = f"train it again with {command('train', '...', force=True)}"
+    again = f"train it again with {command('train', '...', force=True)}"
+    if (checksum := run.result().get("model_checksum")) is not None:  # a model from the hub has none
         require_checksum(run.model_file, checksum, "bring it back", again)
     with default_precision(config.precision):
         if run.own_model is not None:
@@ -319,8 +315,5 @@ def load_classifier(run: Run) -> Classifier:
             if is_out_of_memory(error):
                 raise
             reason = " ".join(str(error).split())[:300]  # torch lists every tensor that does not fit
-            raise RunError(
-                f"{run.model_file} is damaged ({reason})",
-                f"train it again with {command('train', '...', force=True)}",
-            ) from error
+            raise RunError(f"{run.model_file} is damaged ({reason})", again) from error
     return classifier.eval()

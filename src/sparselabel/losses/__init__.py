@@ -24,12 +24,12 @@ from sparselabel.losses.base import (
     LabelLoss,
     LossPart,
     Needs,
-    Step,
     TargetLoss,
     TargetRule,
     Targets,
     cross_entropy,
 )
+from sparselabel.losses.step import Step
 from sparselabel.losses.registry import load_plugins, register
 
 __all__ = [

@@ -1,7 +1,7 @@
-"""Class-aware selective loss: it chooses which unknown labels count as negative, and weighs each kind.
+"""Class-aware selective loss: which unknown labels count as negative, and a weight for each kind of label.
 
 CSL = Ben-Baruch et al., Multi-label Classification with Partial Annotations using Class-aware Selective Loss
-(2022); PatchML, which trains with it (its eq. 1).
+(2022); also in PatchML (eq. 1).
 """
 
 from collections.abc import Sequence
@@ -17,9 +17,7 @@ from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError, command
 from sparselabel.losses.base import (
     ComposedLoss,
-    Layout,
     Needs,
-    Step,
     TargetLoss,
     TargetRule,
     Targets,
@@ -29,6 +27,7 @@ from sparselabel.losses.base import (
 from sparselabel.losses.large_loss import largest
 from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
 from sparselabel.losses.setting_checks import checked_share, not_negative
+from sparselabel.losses.step import Layout, Step
 from sparselabel.losses.target_rules import no_negatives, positive_targets
 
 Unknown = Literal["negative", "ignore", "selective"]
@@ -57,7 +56,7 @@ class SelectiveFocal:
     def __call__(self, logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
         """(B, L, ...) losses; ``observed`` says which labels are unknown."""
         unknown = observed == UNKNOWN
-        # Of two plain numbers, where would make a tensor in float32, whatever the logits are.
+        # torch.where of two plain numbers would give float32, whatever the logits' dtype.
         focus = torch.where(unknown, logits.new_full((), self.gamma_unknown), self.gamma_neg)
         weight = torch.where(unknown, logits.new_full((), self.unknown_weight), self.negative_weight)
         negative = torch.exp(focus * F.logsigmoid(logits.detach())) * F.softplus(logits)
@@ -105,11 +104,11 @@ class SelectiveUnknown(TargetRule):
         self.prior_threshold = checked_share("prior_threshold", prior_threshold)
 
     def take_prior(self, prior: Sequence[float]) -> None:
-        """Take a number for each class: how often it is there."""
+        """Set the prior: a number for each class, its frequency."""
         self.prior = tuple(checked_share("prior", value) for value in prior)
 
     def prepare(self, layout: Layout) -> None:
-        """Refuse a prior of other classes, and to leave unknown labels out where no others are negative."""
+        """Raise for a prior of other classes, or if all negatives would be left out."""
         classes = layout.observed.shape[1]
         if self.needs.negatives and all_reduce_sum(layout.counts(NEGATIVE)).sum() == 0:
             raise no_negatives("a method in ignore mode")
@@ -131,7 +130,7 @@ class SelectiveUnknown(TargetRule):
         return Targets(value, (~left_out).to(value.dtype))
 
     def _likely(self, step: Step, candidates: Tensor, rows: Tensor) -> Tensor:
-        """(B, L) bool The candidates that may well be positive."""
+        """(B, L) bool The candidates that are likely positive."""
         logits = at_least_float32(step.outputs[0].logits.detach())
         count, there = all_reduce_sum(torch.stack((rows.sum(-1), candidates.sum((-2, -1)))))
         likely = largest(logits, candidates, torch.minimum(self.likeliest * count, there))
@@ -165,10 +164,10 @@ def csl_i(
 
     ``unknown`` selective: left out are the ``likeliest``·B unknown entries with the highest scores of a batch
     of B images, and all of a class whose ``prior`` is above ``prior_threshold``; negative: none; ignore: all.
-    Exponents 0, 1 and 4 for positive, negative and unknown entries, where answers are drawn at random; the
-    authors take 0, 3, 4 where a number is fixed for each class. The sum over the entries, as in their
-    code; beside other terms the mean over those that are not left out (ours). Observed negatives are on
-    its negative side.
+    Exponents 0, 1 and 4 for positive, negative and unknown entries if labels are observed at random; the
+    authors take 0, 3, 4 if their number is fixed per class. The sum over the entries, as in their code;
+    beside other terms the mean over those that are not left out (ours). Observed negatives are on its
+    negative side.
 
     Parameters
     ----------
@@ -176,11 +175,11 @@ def csl_i(
         What an unknown label is: negative, left out (ignore), or left out where it is likely positive and
         else negative (selective).
     likeliest
-        So many unknown labels per image of a batch count as likely positive.
+        Number of unknown labels per image of a batch that count as likely positive.
     prior
-        How often each class is there, to leave out unknown labels of frequent ones: a JSON or CSV file with a
+        The frequency of each class, to leave out unknown labels of frequent ones: a JSON or CSV file with a
         number for each class by name; or auto: the mean scores of a short run in ignore mode, which comes
-        first. Default: not looked at.
+        first. Default: none.
     prior_threshold
         The prior above which a class is frequent.
     gamma_pos

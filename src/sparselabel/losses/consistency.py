@@ -14,11 +14,12 @@ from torch.nn import functional as F
 
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import ComposedLoss, LossPart, Needs, Step, at_least_float32, batch_mean
+from sparselabel.losses.base import ComposedLoss, LossPart, Needs, at_least_float32, batch_mean
 from sparselabel.losses.heatmaps import HeatMaps
 from sparselabel.losses.registry import register
 from sparselabel.losses.running_scores import RunningScores
 from sparselabel.losses.setting_checks import not_negative
+from sparselabel.losses.step import Step
 
 Distance = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(logits, their sigmoid, target), all of one shape -> the distance of each score from its target."""
@@ -35,16 +36,16 @@ def squared(logits: Tensor, score: Tensor, target: Tensor) -> Tensor:
 
 
 def jensen_shannon(logits: Tensor, score: Tensor, target: Tensor) -> Tensor:
-    """Jensen–Shannon divergence, in nats, of two coins: H(m) − (H(p) + H(q))/2 with m halfway between."""
-    smallest = torch.finfo(logits.dtype).tiny  # where both are 0: a logarithm must not meet it
-    target = target.clamp(0, 1)  # weighted sums may end a rounding error beyond 1, where no coin is
+    """Jensen–Shannon divergence of two Bernoullis, in nats: H(m) − (H(p) + H(q))/2 with m = (p + q)/2."""
+    smallest = torch.finfo(logits.dtype).tiny  # no logarithm of 0 where both are 0
+    target = target.clamp(0, 1)  # weighted sums may exceed 1 by a rounding error
     other = torch.sigmoid(-logits)
     present = ((score + target) / 2).clamp(min=smallest)
     absent = ((other + 1 - target) / 2).clamp(min=smallest)
     middle = torch.special.entr(present) + torch.special.entr(absent)
     own = F.softplus(logits) - score * logits  # the entropy of σ(logit), finite for any logit
-    kept = torch.special.entr(target) + torch.special.entr(1 - target)
-    divergence: Tensor = middle - (own + kept) / 2
+    of_target = torch.special.entr(target) + torch.special.entr(1 - target)
+    divergence: Tensor = middle - (own + of_target) / 2
     return divergence
 
 
@@ -69,7 +70,7 @@ class Consistency(LossPart):
         self.distance = DISTANCES[distance]
 
     def forward(self, step: Step) -> Tensor:
-        """The mean over the batch's entries; 0 before the term joins."""
+        """The mean over the batch's entries; 0 during the warm-up."""
         logits = at_least_float32(step.outputs[0].logits)
         if not step.progress.warmed_up:
             return logits.new_zeros(logits.shape[:-2])
@@ -82,8 +83,7 @@ class SpatialConsistency(LossPart):
     """γ times the distance between the cells' scores and the image's heat maps seen through this view.
 
     Verelst 2023 eq. 7: the crop and flip of the view are applied to the heat maps of the epoch before, which
-    are resized to the model's cells. Cells whose centers are hidden in the view (cutout) are not asked
-    (ours).
+    are resized to the model's cells. Cells whose centers are hidden in the view (cutout) are left out (ours).
     """
 
     needs = Needs(maps=True)
@@ -96,7 +96,7 @@ class SpatialConsistency(LossPart):
         self.distance = DISTANCES[distance]
 
     def forward(self, step: Step) -> Tensor:
-        """The mean over the cells of each image, then over the batch; 0 before the term joins."""
+        """The mean over the cells of each image, then over the batch; 0 during the warm-up."""
         maps = step.outputs[0].maps
         if maps is None:
             raise ConfigError("scl compares cells", "give maps=, cell logits of (B, L, h, w)")
@@ -123,7 +123,7 @@ def cl(
 ) -> ComposedLoss:
     """Consistency: γ times the distance of scores from the image's running scores (Verelst 2023 eq. 6, 8).
 
-    It joins after the warm-up (the head alone), or, without one, after the first epoch. Verelst 2023 writes a
+    It starts after the warm-up (the head alone) or, without one, after the first epoch. Verelst 2023 writes a
     norm; here it is the mean over the B·L entries (ours).
 
     Parameters
@@ -151,9 +151,9 @@ def scl(
 ) -> ComposedLoss:
     """Spatial consistency: γ times the distance of cells' scores from heat maps (Verelst 2023 eq. 7, 8).
 
-    As cl, but cell by cell: heat maps keep ``map_scale`` times the cells of the model, in 8 bits, and are
-    seen through the view's crop and flip. With ``top_maps`` (Verelst 2023, supplement G) only the best
-    classes of an image have one. Means over the entries instead of norms, and stochastic rounding, are ours.
+    As cl, but cell by cell: heat maps have ``map_scale`` times the cells of the model, in 8 bits; the view's
+    crop and flip are applied to them. With ``top_maps`` (Verelst 2023, supplement G) only the best classes of
+    an image have one. Means over the entries instead of norms, and stochastic rounding, are ours.
 
     Parameters
     ----------
@@ -168,6 +168,6 @@ def scl(
 
 
 def _running_scores(method: ComposedLoss, momentum: float) -> RunningScores:
-    """The method's own running scores, so that an image's are kept once, or new ones."""
+    """The method's own running scores if it has them, or else new ones."""
     own = [part for part in method.parts() if isinstance(part, RunningScores)]
     return own[0] if own else RunningScores(momentum)

@@ -16,20 +16,15 @@ from sparselabel.losses.base import (
     ComposedLoss,
     EntryLosses,
     LabelLoss,
-    Layout,
     LossPart,
-    Memory,
     Needs,
-    Progress,
-    Scan,
-    Step,
     at_least_float32,
     cross_entropy,
-    rows_at_once,
 )
 from sparselabel.losses.memory.row_store import RowStore, make_row_store
 from sparselabel.losses.registry import register
 from sparselabel.losses.setting_checks import not_negative
+from sparselabel.losses.step import Layout, Memory, Progress, Scan, Step, rows_at_once
 from sparselabel.losses.target_rules import positive_targets
 
 
@@ -40,8 +35,8 @@ class AsymmetricPseudoLabels(LossPart):
     class i that are still unknown (of n_i at the beginning) get their score as a soft label, for good. Scores
     are those of evaluation mode, over all processes; ties go to the lower row (ours).
 
-    A line holds for each class the score of the last scan as a negative number, and the soft label as a
-    positive one: the sign bit tells which, also of 0.
+    A row of the store has, for each class, the score of the last scan as a negative number or the soft label
+    as a positive one; the sign bit distinguishes them, also for 0.
     """
 
     needs = Needs(scan=True, epochs=True)
@@ -56,7 +51,7 @@ class AsymmetricPseudoLabels(LossPart):
         self._asked = self._scanned = -1
 
     def prepare(self, layout: Layout) -> None:
-        """Count the unknown labels of every class and make room."""
+        """Count the unknown labels of every class and allocate the store."""
         self.layout = layout
         classes = layout.observed.shape[1]
         self.unknown = all_reduce_sum(layout.counts(UNKNOWN))
@@ -69,7 +64,7 @@ class AsymmetricPseudoLabels(LossPart):
     def begin_epoch(self, progress: Progress) -> None:
         """Determine how many rows get a soft label in this epoch."""
         rounds = progress.epochs - self.warm_up
-        if progress.epoch == 0 and rounds < 1:  # later a head that stopped early may have shortened the run
+        if progress.epoch == 0 and rounds < 1:  # a head phase that stopped early may shorten the run later
             raise ConfigError(
                 f"em+apl labels after {param('settings.warm_up', self.warm_up)} epochs, but the run has "
                 f"{progress.epochs}",
@@ -132,8 +127,8 @@ class EntropyMaximization(LabelLoss):
     """An unknown label costs −α times the entropy of its score, which keeps the model unsure about it.
 
     With soft labels, entries that have one cost β (``soft_weight``) times the cross-entropy with it instead.
-    The cross-entropy of a score with itself is its entropy: so the target of an unknown label is its own
-    score, with its gradient, at weight −α.
+    The cross-entropy of a score with itself is its entropy, so an unknown label has its own score as target,
+    with gradient, at weight −α.
     """
 
     side_by_side = True
@@ -162,7 +157,7 @@ class EntropyMaximization(LabelLoss):
 
 
 def _upside_down(scores: Tensor) -> Tensor:
-    """Numbers in 0..1 in the opposite order, exactly: the bits of a float in 0..1 are ordered as it is."""
+    """Numbers in 0..1 in reverse order, exactly: floats in 0..1 are ordered as their bits."""
     one = torch.ones((), dtype=torch.float32).view(torch.int32)
     return (one - scores.contiguous().view(torch.int32)).view(torch.float32)
 
@@ -183,8 +178,8 @@ ENTROPY = "an unknown label costs its entropy there"
 def em(entropy_weight: float = 0.1) -> ComposedLoss:
     """Entropy maximization: an unknown label costs −α times the entropy of its score (Zhou et al. 2022).
 
-    So the model is kept unsure of what nobody has said. The loss can be negative. An observed negative is
-    −log(1−p) (ours; the paper has none). The authors' code adds 1e-5 in logarithms.
+    So the model stays unsure of unknown labels. The loss can be negative. An observed negative is −log(1−p)
+    (ours; the paper has none). The authors' code adds 1e-5 in logarithms.
 
     Parameters
     ----------
@@ -209,8 +204,8 @@ def em_apl(entropy_weight: float = 0.1, soft_weight: float = 0.9, warm_up: int =
     """Entropy maximization with asymmetric pseudo-labels: low scores become soft labels (Zhou et al. 2022).
 
     Before every epoch from ``warm_up`` on, the lowest-scored unknown rows of every class get their score as a
-    soft label for good: as many each time that 90 % have one at the end. Scores are those of all training
-    images seen whole, in evaluation mode. 10 epochs in the paper.
+    permanent soft label: each time as many, so that 90 % have one at the end. Scores are those of uncropped
+    training images in evaluation mode. 10 epochs in the paper.
 
     Parameters
     ----------

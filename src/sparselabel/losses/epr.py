@@ -10,9 +10,7 @@ from sparselabel.data.labels import NEGATIVE
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.losses.base import (
     ComposedLoss,
-    Layout,
     LossPart,
-    Step,
     TargetLoss,
     TargetRule,
     Targets,
@@ -21,6 +19,7 @@ from sparselabel.losses.base import (
 )
 from sparselabel.losses.registry import register
 from sparselabel.losses.setting_checks import Expected, checked_count, not_negative, refuse_too_many
+from sparselabel.losses.step import Layout, Step
 from sparselabel.losses.target_rules import positive_targets
 
 
@@ -50,7 +49,7 @@ class CountPenalty(LossPart):
 
 
 class PositivesOnly(TargetRule):
-    """Unknown labels are left out, whatever else is known: the first half of EPR (Cole 2021 §5.3)."""
+    """Unknown labels are left out: the first half of EPR (Cole 2021 §5.3)."""
 
     side_by_side = True
 

@@ -12,23 +12,12 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.distributed import Chunk, Threshold, all_reduce_sum, no_rows, topk_per_class
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import (
-    ComposedLoss,
-    Layout,
-    LossPart,
-    Progress,
-    Step,
-    TargetLoss,
-    TargetRule,
-    Targets,
-    cross_entropy,
-    not_begun,
-    rows_at_once,
-)
+from sparselabel.losses.base import ComposedLoss, LossPart, TargetLoss, TargetRule, Targets, cross_entropy
 from sparselabel.losses.registry import register
 from sparselabel.losses.running_scores import RunningScores
 from sparselabel.losses.score_prior import ScorePrior, Scores, prior_of
 from sparselabel.losses.setting_checks import Expected, checked_counts, refuse_too_many, within_label_bounds
+from sparselabel.losses.step import Layout, Progress, Step, not_begun, rows_at_once
 from sparselabel.losses.target_rules import positive_targets
 
 
@@ -38,8 +27,8 @@ def positives_of_classes(
     """(L,) int64 p_i, the number of rows that count as positive for class i, observed positives included.
 
     ``expected`` is K, the mean number of classes in an image: p_i = round(K·N·count_i / Σ_j count_j), which
-    is Verelst 2023 eq. 3 where every row has one positive, and stays right where rows have none or several.
-    Or it is the number of images of every class, estimated elsewhere. p_i is at least the number of
+    is Verelst 2023 eq. 3 if every row has one observed positive, and also holds for none or several. Or it is
+    the number of images of every class, estimated elsewhere. p_i is at least the number of
     ``observed_positives`` (L,) and at most all rows but the observed ``negatives`` (L,); it is 0 for a class
     without an observed positive.
     """
@@ -63,9 +52,9 @@ class ExpectedLabels(LossPart):
 
     At the start of every epoch but the first, class i selects its p_i − count_i highest-scoring unknown rows
     by running score; observed positives are already counted in p_i. In the first epoch nothing is selected.
-    With another model's scores (ours) rows are ranked by the odds of both, in the first epoch by these alone.
-    Each row is visited once per epoch, so its score is unchanged until then and one threshold per class is
-    enough.
+    With another model's scores (ours) rows are ranked by the odds of both, and in the first epoch by that
+    model's alone. A row's running score changes only when the row is visited, once per epoch, so one
+    threshold per class selects the rows.
     """
 
     threshold_score: Tensor
@@ -81,7 +70,7 @@ class ExpectedLabels(LossPart):
         self._of_runs: Sequence[ExpectedLabels] = ()
 
     def stack(self, parts: Sequence["ExpectedLabels"]) -> None:
-        """Take the thresholds of the runs: each selects among its own scores."""
+        """Use the thresholds of the runs: each selects among its own scores."""
         self._of_runs = parts
 
     def prepare(self, layout: Layout) -> None:
@@ -112,7 +101,7 @@ class ExpectedLabels(LossPart):
         """(B, L) bool: unknown, but expected to be positive."""
         if step.progress.epoch not in (0, self._current_epoch):
             raise not_begun(step.progress)
-        # On the CPU, where rows, scores and thresholds are: only the mask goes to the model's device.
+        # Rows, scores and thresholds are on the CPU; only the mask goes to the model's device.
         threshold = Threshold(self.threshold_score.cpu(), self.threshold_row.cpu())
         selected = threshold.selects(self._ranking_scores(self.scores(step.rows), step.rows), step.rows.cpu())
         return selected.to(step.observed.device) & (step.observed == UNKNOWN)
@@ -133,7 +122,7 @@ class ExpectedLabels(LossPart):
         if self.prior is None:
             return scores
         odds: Tensor = self.prior(rows).exp()
-        if self._current_epoch == 0:  # no running score says anything yet
+        if self._current_epoch == 0:  # running scores are not informative yet
             return odds / (1 + odds)
         return scores * odds / (1 - scores + scores * odds)
 
@@ -194,7 +183,7 @@ def en(expected_positives: Expected = None, momentum: float = 0.8, scores: Score
 def ep(expected_positives: Expected = None, momentum: float = 0.8, scores: Scores = None) -> ComposedLoss:
     """Expected positives: as en, but the likeliest positives count as positive (Verelst 2023 §4.2, L_EP).
 
-    Verelst 2023 finds it to work badly (table 2): early mistakes confirm themselves.
+    Verelst 2023 finds that it works badly (table 2): early mistakes confirm themselves.
     """
     rule = ExpectedPositive(ExpectedLabels(RunningScores(momentum), expected_positives, prior_of(scores)))
     return ComposedLoss(TargetLoss(rule, cross_entropy))

@@ -11,18 +11,19 @@ from torch.nn import functional as F
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import ComposedLoss, LossPart, Needs, Step, at_least_float32
+from sparselabel.losses.base import ComposedLoss, LossPart, Needs, at_least_float32
 from sparselabel.losses.class_selective import csl_i
 from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
 from sparselabel.losses.setting_checks import not_negative
+from sparselabel.losses.step import Step
 
 
 class ConfidentViews(LossPart):
-    """λ times the cross-entropy of the strong view with what the weak one is sure of, of unknown labels.
+    """λ times the cross-entropy of the strong view with confident scores of the weak one, for unknown labels.
 
     A score above ``sure_positive`` (τ₊) is a target 1, one below ``sure_negative`` (τ₋) a target 0, without
-    gradient; all else is left out. Divided by the number of unknown labels, sure or not, as FixMatch divides
-    by all unlabeled images: so the term grows as the model becomes sure.
+    gradient; other labels are left out. The sum is divided by the number of unknown labels, confident or not,
+    as FixMatch divides by all unlabeled images.
     """
 
     needs = Needs(views=2, strong_views=1)
@@ -57,19 +58,19 @@ class ConfidentViews(LossPart):
 def with_fixmatch(
     method: ComposedLoss, sure_positive: float = 0.9, sure_negative: float = 0.1, strong_weight: float = 1.0
 ) -> ComposedLoss:
-    """FixMatch: unknown labels that one view is sure of are the targets of another (Sohn et al. 2020).
+    """FixMatch: confident scores of one view are the targets of another (Sohn et al. 2020).
 
     The second view of an image is strong: two random changes of its colors beside crop and flip. Where the
     weak view's score is above τ₊ (``sure_positive``) or below τ₋ (``sure_negative``), the strong view's
     cross-entropy with 1 or 0 is added at ``strong_weight``, divided by the number of unknown labels. PatchML
-    says neither its values (.9, .1 and 1 are ours) nor whether it was kept to images without labels; here it
-    is for every unknown label. Cutout, which FixMatch has too, would hide what was labeled: left out (ours),
-    unless ``views.cutout`` asks for it; that and ``views.rand_augment`` are for the strong view alone.
+    gives neither these values (.9, .1 and 1 are ours) nor whether the term is for images without labels only;
+    here it is for every unknown label. FixMatch's cutout could hide what is labeled, so it is off (ours)
+    unless ``views.cutout`` is set; cutout and ``views.rand_augment`` change the strong view alone.
 
     Parameters
     ----------
     method
-        What it is added to.
+        The method to which it is added.
     sure_positive
         τ₊, the weak view's score above which a label is the strong view's target.
     sure_negative

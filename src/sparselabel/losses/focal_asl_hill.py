@@ -29,7 +29,7 @@ def focused(logits: Tensor, focus: float) -> Tensor:
 class Focal:
     """(1−f)^γ₊·(−log f) where positive, f^γ₋·(−log(1−f)) where negative (Lin et al. 2017, without α).
 
-    ``margin`` is taken off the logits of observed positives (Zhang et al. 2021, focal margin). With
+    ``margin`` is subtracted from the logits of observed positives (Zhang et al. 2021, focal margin). With
     ``plain_negatives`` an observed negative is −log(1−f) instead.
     """
 
@@ -53,7 +53,7 @@ class Focal:
 
 @dataclass(frozen=True)
 class Asymmetric:
-    """Focal with two exponents, and a margin m that is taken off the scores of negatives: f ← max(f−m, 0).
+    """Focal with two exponents and a margin m, subtracted from the scores of negatives: f ← max(f−m, 0).
 
     (1−f)^γ₊·(−log f) where positive, f^γ₋·(−log(1−f)) where negative (Ridnik et al. 2021); no gradient flows
     through the powers if ``detached``. With ``plain_negatives`` an observed negative is −log(1−f) instead.
@@ -92,9 +92,9 @@ class Asymmetric:
 class Hill:
     """Focal on σ(logit − m) where positive, (λ−f)·f² where negative (Zhang et al. 2021).
 
-    For λ = 1.5 the latter grows with the score, but its gradient 3f²·(1−f)² is a hill: an unknown label that
-    the model takes for surely positive is no longer pushed down. With ``plain_negatives`` an observed
-    negative is −log(1−f) instead (ours).
+    For λ = 1.5 the loss grows with the score, but its gradient 3f²·(1−f)² is a hill: an unknown label with a
+    score near 1 is no longer pushed down. With ``plain_negatives`` an observed negative is −log(1−f) instead
+    (ours).
     """
 
     gamma_pos: float = 2.0
@@ -120,7 +120,7 @@ def _plain_where_negative(losses: Tensor, logits: Tensor, observed: Tensor) -> T
 
 @register("focal", "entry loss", keeps_entry_loss=OWN_ENTRY_LOSS)
 def focal(gamma_pos: float = 2.0, gamma_neg: float = 2.0) -> ComposedLoss:
-    """Focal loss, unknown as negative: sure entries count less, (1−p)^γ on both sides (Lin et al. 2017).
+    """Focal loss, unknown as negative: easy entries count less, (1−p)^γ on both sides (Lin et al. 2017).
 
     The mean over the entries, without the paper's α. A loss for full labels: observed negatives are on its
     negative side too; in combinations, as en+focal, they are −log(1−p).
@@ -146,11 +146,11 @@ def asl(
 ) -> ComposedLoss:
     """Asymmetric loss, unknown as negative: easy negatives count less, the easiest not (Ridnik et al. 2021).
 
-    The sum over the entries; no gradient through the powers, as in the authors' code. A loss for full
-    labels: observed negatives are on its negative side too; in combinations, as en+asl, they are −log(1−p).
-    With ``scale`` it is so many times the mean over the entries: Query2Label's code takes γ 0 and 2, no
-    margin and 1000 (``preset`` q2l; Query2Label's text says γ₋ 1). That code clamps scores at 1e-8, ours
-    computes from logits.
+    The sum over the entries; no gradient through the powers, as in the authors' code. A loss for full labels:
+    observed negatives are on its negative side too; in combinations, as en+asl, they are −log(1−p). With
+    ``scale`` it is ``scale`` times the mean over the entries: Query2Label's code takes γ 0 and 2, no margin
+    and 1000 (``preset`` q2l; Query2Label's text says γ₋ 1). That code clamps scores at 1e-8, ours computes
+    from logits.
 
     Parameters
     ----------
@@ -159,9 +159,9 @@ def asl(
     gamma_neg
         Exponent γ₋ of negatives.
     margin
-        Taken off the scores of negatives.
+        Subtracted from the scores of negatives.
     scale
-        So many times the mean over the entries instead of their sum; Query2Label takes 1000.
+        Factor of the mean over the entries, which replaces their sum; Query2Label takes 1000.
     """
     label_loss = TargetLoss(AssumedNegative(), Asymmetric(gamma_pos, gamma_neg, margin))
     return ComposedLoss(label_loss, reduction=batch_sum if scale is None else ScaledMean(scale))
@@ -179,6 +179,6 @@ def hill(gamma_pos: float = 2.0, margin: float = 1.0) -> ComposedLoss:
     gamma_pos
         Exponent γ₊ of positives.
     margin
-        Taken off the logits of positives.
+        Subtracted from the logits of positives.
     """
     return ComposedLoss(TargetLoss(AssumedNegative(), Hill(gamma_pos, margin)), reduction=batch_sum)

@@ -1,4 +1,4 @@
-"""Generalized robust loss: an unknown label lies between positive and negative, by the model's own score.
+"""Generalized robust loss: the model's own score decides how far an unknown label counts as positive.
 
 Chen et al., Boosting Single Positive Multi-label Classification with Generalized Robust Loss (2024).
 """
@@ -15,19 +15,17 @@ from sparselabel.losses.base import (
     EntryLosses,
     LabelLoss,
     Needs,
-    Progress,
-    Step,
     at_least_float32,
     cross_entropy,
-    not_begun,
 )
 from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
 from sparselabel.losses.setting_checks import finite
+from sparselabel.losses.step import Progress, Step, not_begun
 from sparselabel.losses.target_rules import positive_targets
 
 
 class Line(NamedTuple):
-    """A number that moves from ``start`` to ``end`` in the course of training."""
+    """A number that moves linearly from ``start`` to ``end`` during training."""
 
     start: float
     end: float
@@ -44,9 +42,9 @@ class GeneralizedRobust(LabelLoss):
     """An unknown entry costs V·[k·(1−f^q₂)/q₂ + (1−k)·(1−(1−f)^q₃)/q₃]; a known one its cross-entropy.
 
     k = σ(w·f + b), the belief that it is positive, and V = exp(−(f−m)²/2s²), the weight of its score, carry
-    no gradient. w, b, m and s move with the epochs, as in the authors' code: of T epochs after the
-    warm-up, the t-th (from 1) has w and b at (t−1)/T, so that they never arrive, and m and s at t/T. So every
-    epoch must begin with ``begin_epoch``.
+    no gradient. w, b, m and s move with the epochs, as in the authors' code: of T epochs after the warm-up,
+    the t-th (from 1) has w and b at (t−1)/T, short of their end, and m and s at t/T. So ``begin_epoch`` must
+    be called in every epoch.
     """
 
     needs = Needs(epochs=True)
@@ -78,7 +76,7 @@ class GeneralizedRobust(LabelLoss):
         self.at = slope.at(before), offset.at(before), center.at(after), width.at(after)
 
     def forward(self, step: Step) -> EntryLosses:
-        if step.progress.epoch != self._current_epoch:  # w, b, m and s would silently stay where they were
+        if step.progress.epoch != self._current_epoch:  # w, b, m and s would silently stay the same
             raise not_begun(step.progress)
         logits, observed = at_least_float32(step.outputs[0].logits), step.observed
         slope, offset, center, width = self.at
@@ -112,7 +110,7 @@ def _robust(logits: Tensor, power: float) -> Tensor:
     },
 )
 def gr(belief_slope: float = 2.0, belief_offset: float = -2.0) -> ComposedLoss:
-    """Generalized robust loss: an unknown label is positive to the degree of a belief (Chen et al. 2024).
+    """Generalized robust loss: an unknown label is positive with a weight from its score (Chen et al. 2024).
 
     V·[k·(1−p^q₂)/q₂ + (1−k)·(1−(1−p)^q₃)/q₃] with q₂ .01, q₃ 1, the belief k = σ(w·p + b) and the weight
     V = exp(−(p−m)²/2s²). After the warm-up w goes from 0 to ``belief_slope``, b from −2 to ``belief_offset``,

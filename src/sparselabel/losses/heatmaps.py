@@ -16,20 +16,11 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import (
-    Layout,
-    LossPart,
-    Memory,
-    Needs,
-    Progress,
-    Step,
-    at_least_float32,
-    not_begun,
-    rows_at_once,
-)
+from sparselabel.losses.base import LossPart, Needs, at_least_float32
 from sparselabel.losses.memory.rounding import Dither
 from sparselabel.losses.memory.row_store import RowStore, make_row_store
 from sparselabel.losses.running_scores import RunningScores, checked_momentum
+from sparselabel.losses.step import Layout, Memory, Progress, Step, not_begun, rows_at_once
 
 FULL = 255
 LARGEST_SCALE = 64
@@ -61,11 +52,11 @@ class HeatMaps(LossPart):
 
     They start at 1 for an observed class and at 0 elsewhere. After the optimizer's step, the cells whose
     centers lie in the crop become μ·H + (1−μ)·F, with stochastic rounding (ours; rounding to the nearest
-    stalls); cells outside the crop stay as they are, byte for byte. An observed negative stays 0 (ours).
+    level would stall); cells outside the crop do not change. An observed negative stays 0 (ours).
 
-    With ``top`` only the k best classes of each image by its running scores, observed ones first, have
-    maps, chosen when the warm-up is over; they start at 1 (observed) and at the running score (ours; from 0
-    the first epoch would pull everything down). The other classes' maps count as 0.
+    With ``top`` only the k best classes of each image by its running scores, observed ones first, have maps.
+    They are chosen when the warm-up is over, and start at 1 (observed) or at the running score (ours; from 0
+    the first epoch would lower all scores). The other classes' maps count as 0.
     """
 
     needs = Needs(maps=True)
@@ -92,7 +83,7 @@ class HeatMaps(LossPart):
         self._current: Current | None = None
 
     def prepare(self, layout: Layout) -> None:
-        """Make room for the maps, if the model's grid is known; if not, at the first step."""
+        """Allocate the maps if the model's grid is known; otherwise the first step does."""
         self.layout = layout
         classes = layout.observed.shape[1]
         self.depth = classes if self.top is None else self.top
@@ -101,8 +92,7 @@ class HeatMaps(LossPart):
                 f"top_maps must be at most {classes}, the number of classes, not {self.top}: leave it out to "
                 "keep the maps of all"
             )
-        chunks = layout.chunks() if len(layout.observed) else ()
-        most = max((int((some == POSITIVE).sum(dim=1).max()) for some in chunks), default=0)
+        most = 0 if self.top is None else max(layout.per_image(POSITIVE).tolist(), default=0)
         if most > self.depth:
             raise ConfigError(
                 f"top_maps is {self.top}, but an image has {most} observed classes, which all need a "
@@ -113,12 +103,12 @@ class HeatMaps(LossPart):
             self.make_room(layout.grid)
 
     def begin_epoch(self, progress: Progress) -> None:
-        """Choose the classes that have maps, once, when their scores can be relied on."""
+        """Choose the classes that have maps, once, at the end of the warm-up."""
         self._current = None
         if progress.warmed_up and not self.chosen:
             self.chosen.fill_(True)
             if self.size is not None:
-                self.maps.read(torch.tensor([0]))  # the maps are filled now, before the scores go on
+                self.maps.read(torch.tensor([0]))  # fills the maps now, before the running scores change
 
     def forward(self, step: Step, scores: Tensor | None = None) -> Tensor:
         """(B, L, h, w) The maps of earlier epochs, cropped to the first view, as target scores of its cells.
@@ -156,10 +146,10 @@ class HeatMaps(LossPart):
         uncropped, visible = step.geometries[0].uncrop_maps(scores, (size[0], size[1]), FULL)
         moved = (1 - self.momentum) * visible[..., None].to(uncropped.dtype)
         blended = current.maps.lerp_(uncropped.permute(0, 2, 3, 1), moved).cpu()
-        # The classes of a cell share their number: each map by itself is right in the mean all the same.
+        # The classes of a cell share a random number: each map by itself is still right on average.
         rows = step.rows.cpu()
         shares = self._dither(step.progress.epoch, rows).view(*blended.shape[:3], 1)
-        # numpy goes down to 8 bits in half of torch's time.
+        # numpy casts to 8 bits in half of torch's time.
         rounded = torch.from_numpy(blended.add_(shares).flatten(1).numpy().astype(np.uint8))
         real, local_index = rows >= 0, current.local_index
         if not real.all():
@@ -226,7 +216,7 @@ class HeatMaps(LossPart):
         return levels[:, None, :].expand(-1, cells, -1).flatten(1)
 
     def _best_classes(self, local_index: Tensor) -> Tensor:
-        # Few numbers are kept of each row and many are looked at: not all these rows at once.
+        # A row stores few numbers but reads many, so not all rows at once.
         at_once = rows_at_once(self.layout.observed.shape[1])
         return torch.cat([self._best_of(some) for some in torch.split(local_index, at_once)])
 

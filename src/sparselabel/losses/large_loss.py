@@ -1,9 +1,9 @@
-"""Large losses: an unknown label that the model refuses to learn as negative may well be positive.
+"""Large losses: an unknown label with a large loss as a negative may be positive.
 
 Kim et al., Large Loss Matters in Weakly Supervised Multi-Label Classification (2022). Of the batch's unknown
-entries, those with the k largest losses are dropped (R), turned positive in this step (Ct) or for good (Cp).
-The loss of an assumed negative grows with its logit, in cross-entropy and in focal, asl and hill, so the
-largest logits are the largest losses; of those that cost nothing in asl the logit decides.
+entries, those with the k largest losses are dropped (R), or become positive for this step (Ct) or permanently
+(Cp). The loss of an assumed negative grows with its logit, in cross-entropy and in focal, asl and hill, so
+the largest logits have the largest losses.
 """
 
 import math
@@ -19,9 +19,6 @@ from sparselabel.data.labels import POSITIVE, UNKNOWN
 from sparselabel.distributed import all_gather, all_reduce_sum
 from sparselabel.losses.base import (
     ComposedLoss,
-    Layout,
-    Memory,
-    Step,
     TargetLoss,
     TargetRule,
     Targets,
@@ -31,14 +28,15 @@ from sparselabel.losses.base import (
 from sparselabel.losses.memory.row_store import RowStore, make_row_store, stack_row_stores
 from sparselabel.losses.registry import register
 from sparselabel.losses.setting_checks import checked_share
+from sparselabel.losses.step import Layout, Memory, Step
 from sparselabel.losses.target_rules import positive_targets
 
 
 def largest(values: Tensor, candidate: Tensor, count: Tensor) -> Tensor:
     """Where a candidate's value is at least the ``count``-th largest, over all processes; ties all count.
 
-    Every process tells its own ``count`` largest, which is all that can be among them. Runs side by side
-    (R, B, L), which are in one process, have a count (R,) each.
+    Every process sends its own ``count`` largest. Runs side by side (R, B, L), which are in one process, have
+    a count (R,) each.
     """
     if candidate.ndim > 2:
         ranked = values.masked_fill(~candidate, -torch.inf).flatten(1)
@@ -59,14 +57,14 @@ class LargeLoss(TargetRule):
 
     From the second epoch on. Epoch t, counted from 1, takes k = ⌈B·L·Δ·(t−1)⌉ where ``growing``, else
     ⌈B·L·Δ⌉, with B the rows of the batch in all processes; in exact arithmetic (their code adds up rounding
-    errors) and at most all unknown entries (their code goes on with the observed positives).
+    errors), and at most all unknown entries (their code continues with observed positives).
     """
 
     side_by_side = True
 
     def __init__(self, share: float, change: Literal["drop", "turn"], growing: bool = True) -> None:
         super().__init__()
-        # As it was written: .004 is 4/1000, whatever its nearest binary number is.
+        # The decimal as written: .004 is 4/1000 and not its nearest binary number.
         self.share = Fraction(repr(float(checked_share("share", share))))
         self.change = change
         self.growing = growing
@@ -75,7 +73,7 @@ class LargeLoss(TargetRule):
         return self.targets(step, step.observed)
 
     def targets(self, step: Step, labels: Tensor) -> Targets:
-        """Targets of the step if its labels (B, L) were these."""
+        """Targets of the step for these labels (B, L)."""
         logits = at_least_float32(step.outputs[0].logits.detach())
         unknown = (labels == UNKNOWN) & step.valid[..., None]
         large = largest(logits, unknown, self.count(step.valid, unknown, step.progress.epoch))
@@ -94,7 +92,7 @@ class LargeLoss(TargetRule):
 
 
 class LargeLossForGood(LargeLoss):
-    """As LargeLoss with k = ⌈B·L·Δ⌉, but what was turned positive stays so: one bit per entry is remembered.
+    """As LargeLoss with k = ⌈B·L·Δ⌉, but corrections are permanent: one bit per entry is stored.
 
     The data's own labels are never written to. A corrected label counts as an observed positive from then on.
     """
@@ -119,7 +117,7 @@ class LargeLossForGood(LargeLoss):
         self.rows = stack_row_stores([part.rows for part in parts])
 
     def corrected(self, rows: Tensor) -> Tensor:
-        """(B, L) bool, on the CPU: these rows' labels that were turned positive; padding gives any row's."""
+        """(B, L) bool, on the CPU: the corrected labels of these rows; padding gives any row's."""
         packed = self.rows.read(self.layout.local_index(rows)).numpy()
         return torch.from_numpy(np.unpackbits(packed, axis=-1, count=self.classes)).bool()
 
@@ -162,10 +160,10 @@ def ll_r(share: float = 0.004) -> ComposedLoss:
     """Large losses rejected: unknown labels with the batch's largest losses are left out (Kim et al. 2022).
 
     From the second epoch on; in epoch t (from 1) the ⌈B·L·Δ·(t−1)⌉ largest, Δ = ``share``. B·L counts the
-    whole batch of all processes; in exact arithmetic, and at most all unknown labels: the authors' code
-    adds up rounding errors and, where unknown labels run out, goes on with observed positives. Ties all
-    count. Theirs: batch 16, 10 epochs, SGD 5e-3 on VOC, Adam 1e-5 on COCO and NUS, 7.5e-5 on CUB, the head
-    at ten times the rate (recipes other/voc-large-losses and others). With BoostLU (``boost`` 5) Δ .005; any
+    whole batch of all processes; in exact arithmetic, and at most all unknown labels: the authors' code adds
+    up rounding errors and continues with observed positives when unknown labels run out. Ties all count.
+    Theirs: batch 16, 10 epochs, SGD 5e-3 on VOC, Adam 1e-5 on COCO and NUS, 7.5e-5 on CUB, the head at ten
+    times the rate (recipes other/voc-large-losses and others). With BoostLU (``boost`` 5) Δ .005; any
     ``preset`` is boostlu then. With an entry loss, as in ll-r+asl, the same labels are chosen: every entry
     loss of a negative grows with its score.
 
@@ -190,9 +188,9 @@ def ll_ct(share: float = 0.002) -> ComposedLoss:
 def ll_cp(share: float = 0.002) -> ComposedLoss:
     """Large losses corrected for good: the batch's largest become positive labels (Kim et al. 2022).
 
-    From the second epoch on, the ⌈B·L·Δ⌉ largest of every step. The corrections are the method's memory, one
-    bit per entry, never written to the data. The released code never stores them (a comparison goes wrong)
-    and would keep one too few; that of the authors' next paper (Kim et al. 2023) does as here. With BoostLU
+    From the second epoch on, the ⌈B·L·Δ⌉ largest of every step. The corrections are stored by the method, one
+    bit per entry, and never written to the data. The released code never stores them (a wrong comparison) and
+    would store one too few; that of the authors' next paper (Kim et al. 2023) does as ours. With BoostLU
     (``preset`` boostlu) Δ .001. The rest is as for ll-r.
 
     Parameters

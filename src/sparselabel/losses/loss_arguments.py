@@ -1,4 +1,4 @@
-"""Checks of the arguments of ``SparseLoss``: an error says what came, and what to give."""
+"""Checks of the arguments of ``SparseLoss``: an error names what was given and what is needed."""
 
 import warnings
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from torch import Tensor
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataError, DataWarning, counted, param
 
-STACK_LEVEL = 5  # of a warning in a step, so that it names the caller's line: two frames are torch's
+STACK_LEVEL = 5  # a warning in a step names the caller's line: two frames are torch's
 INDEX = "the position of every image of the batch in the labels, as whole numbers (B,)"
 GEOMETRY = (
     "give geometry=, as ViewGeometry.from_params(parameters) of RandomView or TrackedTransform",
@@ -21,7 +21,7 @@ GEOMETRY = (
 
 
 def index_of(given: "Tensor | Sequence[int] | np.ndarray[Any, Any] | None") -> Tensor:
-    """(B,) The index of a batch, from whatever holds it."""
+    """(B,) The index of a batch as a tensor."""
     if given is None:
         raise DataError(f"index is missing: {INDEX}", "give it after the logits", what="index")
     try:
@@ -42,7 +42,7 @@ def index_of(given: "Tensor | Sequence[int] | np.ndarray[Any, Any] | None") -> T
 
 
 def refuse_counts(**given: tuple[object, int]) -> None:
-    """Raise if one of some numbers, each with the least it may be, is no whole number; None is for none."""
+    """Raise if a number is no whole number or below its minimum; None passes."""
     for name, (value, least) in given.items():
         whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
         if value is not None and not (whole and cast("int", value) >= least):
@@ -112,7 +112,7 @@ def refuse_geometry(method: str, geometry: object, images: int) -> None:
 
 
 def warn_of_scores(logits: Tensor) -> None:
-    """Warn of a first batch that looks as if a sigmoid had been taken already."""
+    """Warn if the first batch looks like scores instead of logits."""
     if not logits.numel():
         return
     low, high = (float(value) for value in logits.detach().aminmax())

@@ -1,8 +1,8 @@
 """PatchCluster: pseudo-labels for images without labels (PatchML §3.3, eq. 4–5).
 
-The prototype of a class is the mean feature of its labeled cells. An image without any label
-is taken to show the class if one of its cells is near the prototype, and not to show it if all are far; the
-distance is the cosine distance. Or, as PatchML's "I+PC", images' mean features take the place of cells.
+The prototype of a class is the mean feature of its labeled cells. An image without any label is positive for
+the class if one of its cells is near the prototype by cosine distance, and negative if all are far. In
+PatchML's "I+PC" the mean features of images replace cells.
 
     rows with a positive ──▶ prototypes (L, D), summed over processes
     rows without a label ──▶ nearest cell to each prototype ──▶ pseudo labels (n, L), for the whole epoch
@@ -23,14 +23,9 @@ from sparselabel.losses.base import (
     EntryLoss,
     EntryLosses,
     LabelLoss,
-    Layout,
     LossPart,
-    Memory,
     Needs,
-    Progress,
     Reduction,
-    Scan,
-    Step,
     TargetLoss,
     at_least_float32,
     with_other_terms,
@@ -40,6 +35,7 @@ from sparselabel.losses.memory.row_store import RowStore, make_row_store
 from sparselabel.losses.patchml import BoxRule, cell_labels
 from sparselabel.losses.registry import register
 from sparselabel.losses.setting_checks import not_negative
+from sparselabel.losses.step import Layout, Memory, Progress, Scan, Step
 
 Source = Literal["cells", "images"]
 """What prototypes are means of: labeled cells, or whole images with the class."""
@@ -48,10 +44,10 @@ FAR = 0.7  # d⁻ (ours)
 
 
 class ClusterLabels(LossPart):
-    """Positive, negative or unknown for every class of every image without a label, anew in every epoch.
+    """Pseudo labels for every class of every image without a label, computed anew in every epoch.
 
-    Once training has warmed up (after the warm-up or, without one, the first epoch). A class of which
-    nothing is observed has no prototype and no pseudo labels.
+    They start after the warm-up (or, without one, after the first epoch). A class without observed positives
+    has no prototype and no pseudo labels.
     """
 
     rows: RowStore
@@ -74,11 +70,11 @@ class ClusterLabels(LossPart):
         self._asked = self._scanned = -1
 
     def prepare(self, layout: Layout) -> None:
-        """Find the images without a label, and make room for theirs."""
+        """Find the images without a label, and allocate their pseudo labels."""
         self.layout = layout
-        labeled = torch.cat([has_labels(some) for some in layout.chunks()])
-        positive = [(some == POSITIVE).any(dim=1) for some in layout.chunks()]
-        self.with_positive, self.without = layout.rows[torch.cat(positive)], layout.rows[~labeled]
+        classes = layout.observed.shape[1]
+        self.with_positive = layout.rows[layout.per_image(POSITIVE) > 0]
+        self.without = layout.rows[layout.per_image(UNKNOWN) == classes]
         self._useful = int(all_reduce_sum(torch.tensor(len(self.without)))) > 0
         if not self._useful:
             warnings.warn(
@@ -87,7 +83,6 @@ class ClusterLabels(LossPart):
                 DataWarning,
                 stacklevel=2,
             )
-        classes = layout.observed.shape[1]
 
         def start(local_index: Tensor) -> Tensor:
             return torch.full((len(local_index), classes), UNKNOWN, dtype=torch.int8)
@@ -99,11 +94,11 @@ class ClusterLabels(LossPart):
             self._asked = progress.epoch
 
     def scan(self, steps: Scan) -> None:
-        """Make prototypes of labeled images, and labels of the others by them."""
+        """Compute prototypes from labeled images, and pseudo labels of the others from these."""
         if self._asked == self._scanned:
             return
         self._scanned = self._asked
-        if not self._useful:  # in no process, so that all return here
+        if not self._useful:  # in all processes alike, so all return here
             return
         prototypes = self.prototypes(steps)
         for step in steps(self.without):
@@ -112,7 +107,7 @@ class ClusterLabels(LossPart):
             self.rows.write(local_index, self.labels_by(prototypes, self._features(step)).cpu()[real])
 
     def prototypes(self, steps: Scan) -> Tensor:
-        """(L, D) Means of labeled features over all processes; not a number for a class without any."""
+        """(L, D) Means of labeled features over all processes; NaN for a class without any."""
         classes = self.layout.observed.shape[1]
         sums: Tensor | None = None
         counts = torch.zeros(classes, dtype=torch.float64)
@@ -121,7 +116,7 @@ class ClusterLabels(LossPart):
             if sums is None:
                 sums = torch.zeros(classes, features.shape[1], dtype=torch.float64)
             which, observed = self._observed_features(step, features)
-            sums.index_add_(0, which.cpu(), observed.double().cpu())
+            sums.index_add_(0, which.cpu(), observed.cpu().double())
             counts.index_add_(0, which.cpu(), torch.ones(len(which), dtype=torch.float64))
         # A process without a labeled image does not know the width.
         widths = all_gather(torch.tensor([0 if sums is None else sums.shape[1]]))
@@ -133,12 +128,12 @@ class ClusterLabels(LossPart):
         """(B, L) int8 Pseudo labels of images by their features (B, D, cells)."""
         closest = nearest_cosine(prototypes.to(features), features)
         labels = torch.full(closest.shape, UNKNOWN, dtype=torch.int8, device=closest.device)
-        labels[1 - closest <= self.near] = POSITIVE  # not a number is neither
+        labels[1 - closest <= self.near] = POSITIVE  # NaN is neither
         labels[1 - closest > self.far] = NEGATIVE
         return labels
 
     def _features(self, step: Step) -> Tensor:
-        """(B, D, cells) Features, of the image as a whole if it is about those."""
+        """(B, D, cells) Features of cells, or one mean feature per image."""
         features = step.outputs[0].features
         if features is None or (self.source == "cells" and features.ndim != 4):
             raise ConfigError(
@@ -150,7 +145,7 @@ class ClusterLabels(LossPart):
         return features.flatten(2)
 
     def _observed_features(self, step: Step, features: Tensor) -> tuple[Tensor, Tensor]:
-        """(n,) classes and (n, D) features of what is observed as positive in a step."""
+        """(n,) classes and (n, D) features of a step's observed positives."""
         if self.source == "images":
             image, which = ((step.observed == POSITIVE) & step.valid[:, None]).nonzero(as_tuple=True)
             return which, features[image, :, 0]
@@ -190,19 +185,19 @@ def nearest_cosine(prototypes: Tensor, features: Tensor) -> Tensor:
 
     One product of matrices, divided by lengths afterwards, so that no copy of the features is made.
     """
-    unit = prototypes / prototypes.norm(dim=1, keepdim=True)
-    lengths = features.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    unit = prototypes / torch.linalg.vector_norm(prototypes, dim=1, keepdim=True)
+    lengths = torch.linalg.vector_norm(features, dim=1, keepdim=True).clamp(min=1e-12)
     cosines: Tensor = torch.matmul(unit, features) / lengths
     return cosines.amax(dim=2)
 
 
 class AnnotatedOnly(LabelLoss):
-    """Another label loss, of images that have a label; the others are left out (PatchML eq. 5)."""
+    """A label loss for images that have a label; the others are left out (PatchML eq. 5)."""
 
     def __init__(self, label_loss: TargetLoss) -> None:
         super().__init__()
         self.label_loss = label_loss
-        if isinstance(label_loss.rule, SelectiveUnknown):  # it chooses in the whole batch: only among these
+        if isinstance(label_loss.rule, SelectiveUnknown):  # it selects within the batch
             label_loss.rule.labeled_only = True
 
     def forward(self, step: Step) -> EntryLosses:
@@ -213,7 +208,7 @@ class AnnotatedOnly(LabelLoss):
 
 
 class ClusterLoss(LossPart):
-    """The loss of pseudo labels, taken for observed ones, at image level (PatchML eq. 4 with w_patch 0)."""
+    """The loss of pseudo labels as if they were observed, at image level (PatchML eq. 4 with w_patch 0)."""
 
     def __init__(
         self, labels: ClusterLabels, entry_loss: EntryLoss, reduction: Reduction, weight: float = 1.0
@@ -235,7 +230,7 @@ class ClusterLoss(LossPart):
 
 
 def _source(base: Needs, prototypes: Source | None) -> Source:
-    """What prototypes are means of: cells, where the method has points or boxes, unless it is said."""
+    """What prototypes are means of; by default cells if the method has points or boxes, else images."""
     return prototypes or ("cells" if base.spatial_labels else "images")
 
 
@@ -253,12 +248,12 @@ def cluster(
     pseudo_weight: float = 1.0,
     box_rule: BoxRule = "half",
 ) -> ComposedLoss:
-    """PatchCluster: images without labels get some, by the features of labeled cells (PatchML eq. 4–5).
+    """PatchCluster: pseudo labels from features of labeled cells (PatchML eq. 4–5).
 
-    Before every epoch (ours) once training has warmed up, the prototype of each class is the mean feature of
-    its labeled cells in all training images, seen whole. An image without any label is positive for a
-    class if one of its cells is within the cosine distance ``near`` (d⁺, .3; PatchML .30–.35) of the
-    prototype, and negative if all are beyond ``far`` (d⁻, ours .7). They act at image level only, at
+    Before every epoch (ours) after the warm-up, the prototype of each class is the mean feature of its
+    labeled cells in all training images, uncropped. An image without any label is positive for a class if one
+    of its cells is within the cosine distance ``near`` (d⁺, .3; PatchML .30–.35) of the prototype, and
+    negative if all are beyond ``far`` (d⁻, ours .7). Pseudo labels act at image level only, at
     ``pseudo_weight``. ``prototypes`` images: mean features of whole images instead (PatchML's I+PC; d⁺ .1),
     which is the default for methods without points. Labels and pseudo labels are each divided by their own
     number (ours), but with iu both by B·L, as iu itself divides.
@@ -266,7 +261,7 @@ def cluster(
     Parameters
     ----------
     method
-        What it is added to.
+        The method to which it is added.
     prototypes
         What prototypes are means of: labeled cells, or whole images. Default: cells, where the method has
         points or boxes.

@@ -17,24 +17,17 @@ from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry, cell_centers
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import (
-    ComposedLoss,
-    LossPart,
-    Needs,
-    Step,
-    TargetLoss,
-    at_least_float32,
-    counted_mean,
-)
+from sparselabel.losses.base import ComposedLoss, LossPart, Needs, TargetLoss, at_least_float32, counted_mean
 from sparselabel.losses.class_selective import SelectiveFocal, SelectiveUnknown, Unknown, csl_i, has_labels
 from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
 from sparselabel.losses.setting_checks import not_negative
+from sparselabel.losses.step import Step
 
 BoxRule = Literal["half", "any"]
 """Which cells a box makes positive: those it covers by half or more, or all that it meets."""
 
 _LEAST: dict[BoxRule, float] = {"half": 0.5, "any": 0.0}
-ROUNDING = 1e-6  # of a cell: a box that ends where a cell begins must not meet it by a rounding error
+ROUNDING = 1e-6  # of a cell: a box that ends at a cell's edge must not meet it by a rounding error
 
 
 def cell_labels(
@@ -46,8 +39,8 @@ def cell_labels(
 ) -> Tensor:
     """(B, L, h, w) int8 labels of a view's cells; rows of ``spatial_labels`` are positions in the batch.
 
-    A box that covers no cell by half still has the cell of its center, or small things would be lost (ours).
-    Where a view is hidden (cutout) no cell is positive: of a box those cells whose centers are hidden.
+    A box that covers no cell by half has the cell of its center, or small objects would be lost (ours). Cells
+    whose centers are hidden in the view (cutout) are not positive.
     """
     batch, classes = observed.shape
     labels = observed.new_full((batch, classes, *grid), UNKNOWN)
@@ -73,8 +66,8 @@ def _positive_cells(
     center = center * _covered(centers[:, 0], torch.zeros(len(spatial_labels)), grid[1])[:, None, :]
     covers = enough.flatten(1).any(dim=1)[:, None, None]
     chosen = torch.where(covers, enough, center > 0)
-    if seen.cutout is not None:  # nobody sees there what is labeled
-        by_cell = covers & (sizes > 0).any(dim=1)[:, None, None]  # others stand for one place, their own
+    if seen.cutout is not None:  # the labeled object is hidden there
+        by_cell = covers & (sizes > 0).any(dim=1)[:, None, None]  # a point stands for its own cell
         places = torch.where(by_cell[..., None], cell_centers(grid).to(centers), centers[:, None, None])
         chosen &= ~seen.hides(places)
     number, down, across = chosen.nonzero(as_tuple=True)
@@ -84,12 +77,12 @@ def _positive_cells(
 
 
 def _covered(centers: Tensor, sizes: Tensor, cells: int) -> Tensor:
-    """(M, cells) The share of each cell that an interval covers; of a point's cell all, of others nothing."""
+    """(M, cells) The share of each cell that an interval covers; for a point 1 in its cell, else 0."""
     edges = torch.arange(cells + 1, dtype=torch.float64) / cells
     low, high = (centers - sizes / 2).double()[:, None], (centers + sizes / 2).double()[:, None]
     share = (torch.minimum(high, edges[1:]) - torch.maximum(low, edges[:-1])).clamp(min=0) * cells
-    place = centers.double()[:, None]
-    inside = (place >= edges[:-1]) & ((place < edges[1:]) | ((place <= 1) & (edges[1:] == 1)))
+    center = centers.double()[:, None]
+    inside = (center >= edges[:-1]) & ((center < edges[1:]) | ((center <= 1) & (edges[1:] == 1)))
     return torch.where((sizes == 0)[:, None], inside.double(), share)
 
 
@@ -102,8 +95,8 @@ class PatchLoss(LossPart):
     A cell is positive where a point or box is, negative where its class is absent, else unknown. Unknown
     cells are left out (``ignore``); or negative (``negative``), in images with any label; or, of a class with
     a point or box, negative but for the quarter with the highest logits (``selective``, CSL-P). Those that
-    are not left out count as labeled. What cutout hides is left out unless its class is absent: nobody can
-    tell from the view that the object goes on there (ours).
+    are not left out count as labeled. Cells hidden by cutout are left out unless their class is absent
+    (ours).
     """
 
     needs = Needs(maps=True, spatial_labels=True)
@@ -142,7 +135,7 @@ class PatchLoss(LossPart):
         return self.weight * all_reduce_sum(losses.sum()) / all_reduce_sum(counted.sum()).clamp(min=1)
 
     def _unknown(self, step: Step, labels: Tensor) -> Tensor:
-        """(B, L, h, w) The unknown cells that the view shows, and no point or box that it hides is on."""
+        """(B, L, h, w) The unknown cells that the view shows, without those of hidden points and boxes."""
         unknown, geometry = labels == UNKNOWN, step.geometries[0]
         if geometry.cutout is None or step.spatial_labels is None:
             return unknown
@@ -188,16 +181,16 @@ def patchml(
     """Points and boxes label cells, beside the image-level loss of csl-i in ignore mode (PatchML eq. 1–3).
 
     A point makes its cell positive, a box those it covers by half (``box_rule`` half) or meets (any); all
-    cells of an absent class are negative; the others are left out, or (``unknown_cells``) negative, or, as
-    csl-p has it, negative but for the likeliest of a class with a point or box. PatchML prints no weights, no
-    exponents and no denominators: ours are 1, those of csl-i on cells too, and each sum divided by how many
-    labels, or cells, are in it. Images without any label are left out of the image-level loss in every mode
-    (their set D^u, eq. 5).
+    cells of an absent class are negative; the others are left out, or (``unknown_cells``) negative, or, as in
+    csl-p, negative except the likeliest of a class with a point or box. PatchML prints no weights, no
+    exponents and no denominators: ours are weights of 1, csl-i's exponents on cells too, and sums divided by
+    their number of labels or cells. Images without any label are left out of the image-level loss in every
+    mode (their set D^u, eq. 5).
 
     Parameters
     ----------
     unknown_cells
-        As ``unknown``, for cells; selective: as csl-p has it.
+        As ``unknown``, for cells; selective: as in csl-p.
     patch_weight
         w_patch of the loss of cells.
     positive_cell_weight

@@ -9,7 +9,6 @@ import torch
 from sparselabel.data.labels import UNKNOWN
 from sparselabel.losses.base import (
     ComposedLoss,
-    Step,
     TargetLoss,
     TargetRule,
     Targets,
@@ -21,11 +20,12 @@ from sparselabel.losses.focal_asl_hill import Focal
 from sparselabel.losses.registry import register
 from sparselabel.losses.running_scores import RunningScores
 from sparselabel.losses.setting_checks import checked_share
+from sparselabel.losses.step import Step
 from sparselabel.losses.target_rules import positive_targets
 
 
 class ConfidentPositive(TargetRule):
-    """Unknown is negative, unless the image's running score is above a threshold: then positive.
+    """Unknown is negative, but positive if the image's running score is above a threshold.
 
     Verelst 2023 supplement table B.1, "BCE + pseudo label"; that paper gives no threshold, .6 is ours.
     """
@@ -46,9 +46,9 @@ class ConfidentPositive(TargetRule):
 
 
 class ConfidentNow(TargetRule):
-    """Unknown is negative, unless the model's score in this very step is above a threshold: then positive.
+    """Unknown is negative, but positive if the model's score in this step is above a threshold.
 
-    From epoch ``first`` (counted from 0) on; before, scores mean little (Zhang et al. 2021, SPLC).
+    From epoch ``first`` (counted from 0) on; earlier scores mean little (Zhang et al. 2021, SPLC).
     """
 
     side_by_side = True
@@ -93,8 +93,8 @@ def splc(
 ) -> ComposedLoss:
     """Self-paced loss correction: from epoch 2 on, unknown labels above τ are positive (Zhang et al. 2021).
 
-    In that step only: nothing is remembered. Focal on both sides, with ``margin`` taken off the logits of
-    observed positives. The sum over the entries. τ (``threshold``) is .6, and .65 where 75 % of COCO's
+    In that step only: nothing is remembered. Focal on both sides, with ``margin`` subtracted from the logits
+    of observed positives. The sum over the entries. τ (``threshold``) is .6, and .65 where 75 % of COCO's
     labels are kept (``preset`` coco-75). An observed negative is −log(1−p) and never corrected (ours; the
     paper has none). An entry loss, as in splc+asl, takes the place of focal and its margin.
 
@@ -107,7 +107,7 @@ def splc(
     gamma_neg
         Exponent γ₋ of negatives.
     margin
-        Taken off the logits of observed positives.
+        Subtracted from the logits of observed positives.
     """
     entry_loss = Focal(gamma_pos, gamma_neg, margin, plain_negatives=True)
     return ComposedLoss(TargetLoss(ConfidentNow(threshold), entry_loss), reduction=batch_sum)

@@ -14,11 +14,12 @@ from torch.nn import functional as F
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import ComposedLoss, EntryLosses, LabelLoss, Layout, Step, at_least_float32
+from sparselabel.losses.base import ComposedLoss, EntryLosses, LabelLoss, at_least_float32
 from sparselabel.losses.expected_negatives import positives_of_classes
 from sparselabel.losses.registry import OWN_ENTRY_LOSS, register
 from sparselabel.losses.score_prior import Scores, prior_of
 from sparselabel.losses.setting_checks import Expected, checked_counts, not_negative, refuse_too_many
+from sparselabel.losses.step import Layout, Step
 
 
 class AnnotationLikelihood(LabelLoss):
@@ -71,7 +72,7 @@ class AnnotationLikelihood(LabelLoss):
         positives = positives_of_classes(self.expected, observed_positives, negatives, layout.total)
         if self.prior is not None:
             self.prior.fit(layout, positives)
-        # A class that nobody labeled has no positives to learn from: its unknown labels are negative.
+        # A class without observed positives has none to learn from: its unknown labels are negative.
         share = torch.where(observed_positives > 0, observed_positives / positives.clamp(min=1), 1.0)
         # Half an image more, so that a class that was always observed has a finite margin.
         present = (positives - observed_positives + 0.5) / (unknown + 1.0)
@@ -108,14 +109,13 @@ def pu(
 ) -> ComposedLoss:
     """Unknown is absent, or present and not observed: the likelihood of the annotations (ours).
 
-    With c, the share of a class's images that are observed, an unknown label costs −w·log(1 − c·f) less
-    α times the entropy of its score (as em has it), an observed one −log σ(x − κ·log 1/u): a margin that is
-    the larger, the less likely unknown labels are present (u). c and u follow from ``expected_positives``.
-    With another model's ``scores`` an unknown label costs −w·log(1 − f + (1 − c)·r·f), where r says how much
-    likelier its score is where the class is there. How much scores count is estimated from observed labels.
-    The mean over the entries. Positive-unlabeled learning with class priors, a margin (as in splc) and
-    entropy are known; what they bring together was measured on Pascal VOC 2012 and on scenes
-    (docs/results.md).
+    With c, the share of a class's images that are observed, an unknown label costs −w·log(1 − c·f) less α
+    times the entropy of its score (as em has it), an observed one −log σ(x − κ·log 1/u): a margin that grows
+    as present unknown labels (u) become rarer. c and u follow from ``expected_positives``. With another
+    model's ``scores`` an unknown label costs −w·log(1 − f + (1 − c)·r·f), where r is the likelihood ratio of
+    its score, present to absent. The weight of scores is estimated from observed labels. The mean over the
+    entries. Positive-unlabeled learning with class priors, margins (as in splc) and entropy are known; their
+    combination was measured on Pascal VOC 2012 and on scenes (docs/results.md).
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def pu(
     entropy_weight
         α of the entropy of unknown labels.
     margin
-        κ: times log 1/u it is taken off the logits of observed labels.
+        κ: κ·log 1/u is subtracted from the logits of observed labels.
     scores
         Another model's scores of the training images (N, L), on any scale; NaN for none.
     """

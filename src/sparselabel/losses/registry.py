@@ -5,15 +5,15 @@ A method is a function that makes a ``ComposedLoss``, registered under its name 
     @register("wan")
     def wan(negative_weight: float | None = None, ...) -> ComposedLoss: ...
 
-Its parameters are its settings, its docstring explains it and them. What it needs is known before it is made.
-In a combination, as en+asl+scl, the entry loss of focal, asl or hill takes the place of cross-entropy, or of
-splc's focal margin; what puts images without labels to use (cluster, fixmatch) and consistency (cl, scl) are
-terms beside the label loss. A combination is on the scale of the mean over entries (asl, hill, splc and csl-i
-alone are sums), so that the weights of terms mean the same everywhere.
+Its parameters are its settings; its docstring explains the method and its settings. Its needs are known
+before it is made. In a combination, as en+asl+scl, the entry loss of focal, asl or hill takes the place of
+cross-entropy, or of splc's focal margin; terms for images without labels (cluster, fixmatch) and consistency
+(cl, scl) are added to the label loss. A combination is on the scale of the mean over entries (asl, hill, splc
+and csl-i alone are sums), so that the weights of terms mean the same everywhere.
 
 An observed negative is −log(1−f) at full weight in every method. focal and asl alone (and with consistency
 only) and the methods of PatchML are the exceptions: they have an exponent for negatives too. As an entry
-loss, as in an+asl, focal and asl follow the rule: what they weigh is the unknown. Oracles and iu have no
+loss, as in an+asl, focal and asl follow the rule and weigh unknown labels only. Oracles and iu have no
 unknown labels: there an entry loss is the loss of all negatives, and bce+asl is asl with all labels.
 """
 
@@ -43,19 +43,19 @@ SHARED = ("momentum", "box_rule")  # settings that all parts take; others go to 
 SCALE = "scale"  # no setting of a combination, which is on the scale of the mean
 ORDER = ("METHOD", "ENTRY_LOSS", "UNLABELED", "CONSISTENCY")
 NOTHING = Needs()
-BOOST = ("boostlu", "boost")  # what somebody may take for a part of a method's name
+BOOST = ("boostlu", "boost")  # names that users may try as a part of a method's name
 
 
 @dataclass(frozen=True)
 class Method:
     """The description of a method, or of a term added to one, known without making it.
 
-    ``needs`` is a function of its settings where it depends on them; that of a term is given the needs of the
-    method too. ``keeps_entry_loss`` and ``keeps_past`` say why its entry loss cannot be exchanged and why
-    consistency cannot be added; nothing where they can. ``leaves_out``: it can leave unknown labels out, and
-    has no use for images without labels. ``all_known``: its negatives are all known. ``entry_loss_settings``
-    go with its entry loss where another takes its place. ``like`` makes another method, whose docstring
-    explains the settings where its own has no parameters.
+    ``needs`` is a function of its settings if it depends on them; that of a term also gets the needs of the
+    method. ``keeps_entry_loss`` and ``keeps_past`` say why its entry loss cannot be exchanged and why
+    consistency cannot be added; empty if they can. ``leaves_out``: it can leave unknown labels out, and has
+    no use for images without labels. ``all_known``: its negatives are all known. ``entry_loss_settings`` are
+    dropped with its entry loss when another replaces it. ``like`` makes another method, which documents the
+    settings that this one does not.
     """
 
     name: str
@@ -132,7 +132,7 @@ def setting_docs(make: Callable[..., Any]) -> dict[str, str]:
 
 
 def load_plugins() -> None:
-    """Import what other packages register: the modules that they name in the entry points of ``GROUP``."""
+    """Import the modules that other packages name in the entry points of ``GROUP``."""
     for entry in entry_points(group=GROUP):
         try:
             entry.load()
@@ -167,7 +167,7 @@ class Combination(NamedTuple):
 
 
 def parse(name: str) -> Combination:
-    """The parts of a name; one that cannot be is refused with the reason."""
+    """The parts of a name; raises for an impossible combination, with the reason."""
     base, added = name, []
     for table in (CONSISTENCY, UNLABELED, ENTRY_LOSSES):
         rest, _, last = base.rpartition("+")
@@ -305,7 +305,7 @@ def needs_expected_positives(name: str) -> bool:
 
 
 def presets_of(name: str) -> dict[str, dict[str, Any]]:
-    """The settings that a method's paper uses, by data set; of a combination those of its base."""
+    """The settings that a method's paper uses, by data set; for a combination those of its base."""
     combination = parse(name)
     alone = len(combination.methods) == 1
     return {
@@ -315,7 +315,7 @@ def presets_of(name: str) -> dict[str, dict[str, Any]]:
 
 
 def typed_settings(name: str, settings: Settings) -> dict[str, Any]:
-    """A method's settings, each of its type; one that it does not have is refused."""
+    """A method's settings, converted to their types; raises for one that it does not have."""
     known = settings_of(name)
     for key in settings:
         if key not in known:
@@ -333,7 +333,7 @@ def needs_of(name: str, settings: Settings | None = None) -> Needs:
 
 
 def make_method(name: str, **settings: Any) -> ComposedLoss:
-    """A method by its name, not yet told about any labels."""
+    """A method by its name, not yet prepared."""
     combination = parse(name)
     (base, own), *added = _own_settings(name, settings)
     method = _composed(base.name, base.make(**own))
@@ -365,10 +365,10 @@ def _exchanged(method: ComposedLoss, other: ComposedLoss, plain_negatives: bool)
 
 
 def _own_settings(name: str, settings: Settings) -> list[tuple[Method, dict[str, Any]]]:
-    """Every part of a method with its settings, checked; a preset's where none is given.
+    """Every part of a method with its checked settings, from the preset if none is given.
 
-    Of a setting that several parts have, the last one takes it, unless they share it: ``margin`` of splc+hill
-    is hill's, whose entry loss takes the place of splc's.
+    If several parts have a setting, the last one gets it, unless they share it: ``margin`` of splc+hill is
+    hill's, which replaces splc's entry loss.
     """
     given = typed_settings(name, settings)
     given = _preset(name, given.pop("preset", None)) | given
@@ -425,7 +425,7 @@ def _types(make: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _typed(name: str, hint: Any, value: Any) -> Any:
-    """A setting as its type has it, where that is one of a configuration's; else the method checks it."""
+    """A setting converted to its type, if that is one of a configuration's; the method checks others."""
     kinds = {kind for kind in _members(hint) if kind is not NoneType}
     words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
     if words and value is not None and value not in words:
@@ -437,7 +437,7 @@ def _typed(name: str, hint: Any, value: Any) -> Any:
         )
     if value is None or not kinds <= {bool, int, float, str}:
         return value
-    if bool in kinds and str(value).lower() in ("true", "false"):  # a flag has it as a text
+    if bool in kinds and str(value).lower() in ("true", "false"):  # a flag gives a string
         return str(value).lower() == "true"
     if float in kinds and type(value) is int:
         return float(value)

@@ -1,16 +1,16 @@
 """ROLE: an estimate of every label of every training image, learned together with the classifier.
 
-Cole et al., "Multi-Label Learning from Single Positive Labels" (2021), §5.4 and §6.1. The beliefs are
-ỹ = σ(φ) with one logit φ per image and class, moved by an Adam of their own, in which old momentum moves an
-image's row in every step, in its batch or not: most of φ's motion. Here a row is left alone until it is
-looked at; then the steps it has missed are replayed, each with the learning rate it had. So the cost of a
-step does not depend on the number of images.
+Cole et al., "Multi-Label Learning from Single Positive Labels" (2021), §5.4 and §6.1. The beliefs are ỹ =
+σ(φ) with one logit φ per image and class, updated by their own dense Adam, in which momentum moves an image's
+row in every step, whether or not it is in the batch: most of φ's motion. Here a row is updated when it is
+next read: the missed steps are replayed, each with its learning rate. So the cost of a step does not depend
+on the number of images.
 
     m, v after j steps without gradient:  m·β₁ʲ, v·β₂ʲ
     their motion of φ:                    −m · Σⱼ rⱼ / (√v + eⱼ),  at step t = last touch + j
     with                                  rⱼ = ηₜ·√(1−β₂ᵗ)/(1−β₁ᵗ) · (β₁/√β₂)ʲ,  eⱼ = ε·√(1−β₂ᵗ) · β₂^(−j/2)
 
-The terms fall by a tenth each, so only those are replayed that rounding does not swallow.
+Each term is a tenth smaller than the one before, so terms below rounding are not replayed.
 """
 
 import math
@@ -27,11 +27,8 @@ from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import RunError
 from sparselabel.losses.base import (
     ComposedLoss,
-    Layout,
     LossPart,
-    Memory,
     Needs,
-    Step,
     TargetLoss,
     TargetRule,
     Targets,
@@ -41,6 +38,7 @@ from sparselabel.losses.epr import CountPenalty
 from sparselabel.losses.memory.row_store import make_row_store, stack_row_stores
 from sparselabel.losses.registry import register
 from sparselabel.losses.setting_checks import Expected, checked_count, not_negative
+from sparselabel.losses.step import Layout, Memory, Step
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # torch.optim.Adam's defaults
 REPLAYED = {torch.float32: 160, torch.float64: 256}  # .9^160 is 5e-8, half of float32's last digit
@@ -74,7 +72,7 @@ def carried_logits(probabilities: Tensor) -> Tensor:
 
 
 def uniform_draws(seed: int, rows: Tensor, classes: int) -> Tensor:
-    """(n, classes) Numbers in 0..1 for sorted ``rows``: a row's depend on nothing but it and the seed."""
+    """(n, classes) Numbers in 0..1 for sorted ``rows``, which depend on the row and the seed alone."""
     numbers = rows.numpy()
     drawn = np.empty((len(numbers), classes), dtype=np.float32)
     for block in np.unique(numbers // BLOCK):
@@ -104,7 +102,7 @@ def estimates_gradient(
 
 
 class Clock(Memory):
-    """How far the estimates' Adam is, what each of its steps was like, and when each row was last moved.
+    """The step count of the estimates' Adam, the rates of its steps, and when each row was last updated.
 
     ``touched`` (n,) is the step of a row's last touch, 0 for never. Column t of the table is what
     step t does to a row without gradient: η·√(1−β₂ᵗ)/(1−β₁ᵗ), ε·√(1−β₂ᵗ). Steps to come do nothing: 0, 1.
@@ -126,7 +124,7 @@ class Clock(Memory):
 
     @staticmethod
     def stack(clocks: "Sequence[Clock]") -> "Clock":
-        """One clock for runs side by side; their own go along with it."""
+        """One clock for runs side by side, of which their own are views."""
         stacked = Clock(0)
         stacked.touched = torch.stack([clock.touched for clock in clocks])
         stacked._table = torch.stack([clock._table for clock in clocks], dim=1)
@@ -173,7 +171,7 @@ class Current(NamedTuple):
     """The estimates of a step's rows, up to date; b of its B rows are not padding."""
 
     step: Step
-    kept: Tensor | slice  # their places in the batch
+    real: Tensor | slice  # their positions in the batch
     local_index: Tensor  # (b,) positions in the memory
     lines: Tensor  # (b, 3, L) φ, m and v
     logits: Tensor  # (B, L) φ on the model's device, 0 for padding
@@ -202,7 +200,7 @@ class LabelEstimates(LossPart):
         self._current: Current | None = None
 
     def prepare(self, layout: Layout) -> None:
-        """Make room for the estimates; they are drawn when first read."""
+        """Allocate the estimates; they are drawn when first read."""
         self.layout = layout
         self.classes = layout.observed.shape[1]
         self._rows_at_once = max(1, CHUNK_NUMBERS // (LONGEST * self.classes))
@@ -228,27 +226,27 @@ class LabelEstimates(LossPart):
     def current(self, step: Step) -> Current:
         """The estimates of the step's rows, looked up once per step."""
         if self._current is None or self._current.step is not step:
-            kept, local_index, lines, logits = self._look_up(step.rows)
+            real, local_index, lines, logits = self._look_up(step.rows)
             logits = logits.to(step.outputs[0].logits.device)
             beliefs = logits.sigmoid()
-            positives = beliefs[kept].sum((-2, -1))
+            positives = beliefs[real].sum((-2, -1))
             sums = torch.stack((torch.full_like(positives, local_index.shape[-1]), positives))
             size, positives = all_reduce_sum(sums).unbind()
-            self._current = Current(step, kept, local_index, lines, logits, beliefs, size, positives / size)
+            self._current = Current(step, real, local_index, lines, logits, beliefs, size, positives / size)
         return self._current
 
     def update(self, step: Step) -> None:
-        """One step of Adam with the closed form of the gradient; rows of other batches follow later."""
+        """One step of Adam with the closed form of the gradient; other rows catch up when they are read."""
         current, self._current = self.current(step), None
         rate = RATE_FACTOR * step.progress.lr
         first, second = self.clock.tick(rate)
-        kept, lines = current.kept, current.lines
+        real, lines = current.real, current.lines
         logits, mean, square = lines.unbind(-2)
-        surplus = self.weight * (current.positives.double() - self.expected)
+        surplus = self.weight * (current.positives.cpu().double() - self.expected)  # MPS has no float64
         gradient = estimates_gradient(
             logits,
-            step.outputs[0].logits.detach().to("cpu", self.dtype)[kept].sigmoid(),
-            step.observed.cpu()[kept],
+            step.outputs[0].logits.detach().to("cpu", self.dtype)[real].sigmoid(),
+            step.observed.cpu()[real],
             size=float(current.size.max()),  # the same in all runs
             surplus=surplus.to("cpu", self.dtype)[..., None, None],
             positive_weight=self.positive_weight,
@@ -262,7 +260,7 @@ class LabelEstimates(LossPart):
 
     @torch.no_grad()
     def begin_phase(self) -> None:
-        """The beliefs go on, the Adam is new."""
+        """Keep the beliefs and restart the Adam."""
         self._current = None
         for local_index in self.lines.chunks(self._rows_at_once):
             logits = carried_logits(self._up_to_date(local_index)[:, 0].sigmoid())
@@ -271,7 +269,7 @@ class LabelEstimates(LossPart):
 
     @torch.no_grad()
     def estimates(self) -> Tensor:
-        """(n, L) The beliefs ỹ about the labels of the layout's rows; asking changes nothing."""
+        """(n, L) The beliefs ỹ about the labels of the layout's rows."""
         beliefs = torch.empty(len(self.layout.rows), self.classes, dtype=self.dtype)
         for local_index in self.lines.chunks(self._rows_at_once):
             beliefs[local_index] = self._up_to_date(local_index)[:, 0].sigmoid()
@@ -279,12 +277,12 @@ class LabelEstimates(LossPart):
 
     def _look_up(self, rows: Tensor) -> tuple[Tensor | slice, Tensor, Tensor, Tensor]:
         rows = rows.cpu()
-        kept = slice(None) if bool((rows >= 0).all()) else rows >= 0
-        local_index = self.layout.local_index(rows[kept])
+        real = slice(None) if bool((rows >= 0).all()) else rows >= 0
+        local_index = self.layout.local_index(rows[real])
         lines = self._up_to_date(local_index)
         logits = torch.zeros(*rows.shape, self.classes, dtype=self.dtype)
-        logits[kept] = lines[..., 0, :]
-        return kept, local_index, lines, logits
+        logits[real] = lines[..., 0, :]
+        return real, local_index, lines, logits
 
     def _up_to_date(self, local_index: Tensor) -> Tensor:
         """(b, 3, L) A copy of φ, m and v, with the steps since the rows' last touch replayed."""
@@ -344,7 +342,7 @@ class EstimatesLoss(LossPart):
         scores = step.outputs[0].logits.to(logits.dtype).sigmoid()
         losses = F.binary_cross_entropy_with_logits(logits, scores, reduction="none")
         losses -= beliefs.positive_weight * (step.observed == POSITIVE) * F.logsigmoid(logits)
-        mean = all_reduce_sum(losses[current.kept].sum((-2, -1))) / (current.size * beliefs.classes)
+        mean = all_reduce_sum(losses[current.real].sum((-2, -1))) / (current.size * beliefs.classes)
         deviation = (current.positives - beliefs.expected) / beliefs.classes
         return 0.5 * (mean + beliefs.weight * deviation**2)
 
@@ -362,8 +360,8 @@ def role(
 
     (L′(F|Ỹ) + L′(Ỹ|F))/2, each side held fixed for the other, with epr on both. The estimates Ỹ = σ(φ), one
     logit per entry, move by their own Adam at ten times the classifier's rate. Its updates equal the authors'
-    dense Adam (momentum moves rows between visits too) but cost nothing for rows that are not in the batch.
-    An observed negative counts as −log(1−f) at full weight (ours).
+    dense Adam (momentum moves rows between visits too), at no cost for rows outside the batch. An observed
+    negative counts as −log(1−f) at full weight (ours).
 
     Parameters
     ----------

@@ -7,18 +7,18 @@ from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.errors import ConfigError
-from sparselabel.losses.base import Layout, LossPart, Memory, Step
+from sparselabel.losses.base import LossPart
 from sparselabel.losses.memory.row_store import RowStore, make_row_store, stack_row_stores
+from sparselabel.losses.step import Layout, Memory, Step
 
 
 class RunningScores(LossPart):
     """Exponential moving average of every image's scores over its visits (Verelst 2023 eq. 4).
 
-    s ← μ·s + (1−μ)·f, with the training-mode scores f of the step's first view; s starts at 1 for an
-    observed positive and at 0 elsewhere. It stays 0 for an observed negative: what is known needs no average
-    (ours; Verelst 2023 has none). float32, or float16 where the rows are so many that they live in a file:
-    there a score stops short of where it is going by a few steps of float16. From 0 towards .9 it comes to
-    .899 with μ .8, .898 with μ .9 and .876 with μ .99.
+    s ← μ·s + (1−μ)·f, with the training-mode scores f of the step's first view; s starts at 1 for an observed
+    positive and at 0 elsewhere. It stays 0 for an observed negative (ours; Verelst 2023 has none). Scores are
+    float32, or float16 in a file, where an average stops a few steps of float16 short of its limit: on the
+    way from 0 to .9 at .899 with μ .8, .898 with μ .9 and .876 with μ .99.
     """
 
     dtype = torch.float32
@@ -73,7 +73,7 @@ class RunningScores(LossPart):
 
 
 def checked_momentum(momentum: float) -> float:
-    """μ, the share of a running average that stays."""
+    """μ, the share of the old value in a running average."""
     if not 0 <= momentum <= 1:
         raise ConfigError(f"momentum must be in [0, 1], not {momentum}")
     return momentum

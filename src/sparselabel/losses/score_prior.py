@@ -1,14 +1,14 @@
 """Another model's scores as soft evidence for unknown labels.
 
-A score z, standardized by image and by class, speaks for or against a class by log P(z | there) / P(z | not).
-How much a score counts is estimated from the observed labels: z should rank observed positives above unknown
-labels. With c_j, the share of class j's positives that are observed,
+A score z, standardized by image and by class, is evidence for a class by log P(z | present) / P(z | absent).
+Its weight is estimated from the observed labels: z should rank observed positives above unknown labels. With
+c_j, the share of class j's positives that are observed,
 
     P(observed | z) = c_j · σ(a_j + w_j · z)
 
-and a_j and w_j maximize the likelihood of what was observed. So scores of chance get w = 0, and change
-nothing. Weights of classes are drawn towards their mean, by as much as they differ no more than chance lets
-them. The method is ours; shrinkage of class weights follows DerSimonian and Laird (1986).
+and a_j and w_j maximize the likelihood of what was observed. So random scores get w = 0. Weights of classes
+shrink towards their mean, the more so the less they differ beyond chance. The method is ours; shrinkage of
+class weights follows DerSimonian and Laird (1986).
 """
 
 from collections.abc import Iterator
@@ -22,19 +22,20 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError, DataError, command, param
-from sparselabel.losses.base import Layout, LossPart, rows_at_once
+from sparselabel.losses.base import LossPart
+from sparselabel.losses.step import Layout, rows_at_once
 
 Scores = str | Tensor | npt.NDArray[Any] | None
 """(N, L) Scores of the training set, on any scale; NaN where there is none."""
 
 FARTHEST = 5.0
-"""Standard deviations from the mean beyond which a score says no more."""
+"""Standard deviations from the mean at which scores are clipped."""
 CHANCE = 2.0
-"""Standard errors from 0 up to which a weight is chance, and becomes 0."""
+"""A weight within so many standard errors of 0 is set to 0."""
 BINS = 100
 ITERATIONS, CONVERGED = 300, 1e-4
 TINY = 1e-12
-SMALLEST = 1e-6  # a standard deviation, below which scores say nothing
+SMALLEST = 1e-6  # a standard deviation, below which scores are taken as constant
 
 
 def prior_of(scores: Scores) -> "ScorePrior | None":
@@ -59,10 +60,10 @@ class Fit(NamedTuple):
 
 
 class ScorePrior(LossPart):
-    """What scores (N, L) of another model say of labels: ``prior(rows)`` are log odds to add to the model's.
+    """Evidence about labels from another model's scores (N, L): ``prior(rows)`` are log odds to add.
 
-    Each image's scores are standardized over the classes, then each class's over the images; or the latter
-    alone, where that explains the observed labels better.
+    Each image's scores are standardized over the classes, then each class's over the images; or only the
+    latter, if that explains the observed labels better.
     """
 
     side_by_side = True
@@ -115,7 +116,7 @@ class ScorePrior(LossPart):
         self.auc = fit.auc
 
     def forward(self, rows: Tensor) -> Tensor:
-        """(B, L) float32 on the CPU: log P(score | there) / P(score | not), 0 where there is no score."""
+        """(B, L) float32 on the CPU: log P(score | present) / P(score | absent), 0 without a score."""
         z = self._standardized(rows.cpu().clamp(min=0))
         return torch.where(z.isnan(), 0.0, self.offset.cpu() + self.weight.cpu() * z).float()
 
@@ -164,7 +165,7 @@ class ScorePrior(LossPart):
     def _moments(self, layout: Layout) -> tuple[Tensor, Tensor]:
         """(L,) Mean and standard deviation of every class, over all processes."""
         sums = torch.zeros(3, layout.observed.shape[1], dtype=torch.float64)
-        shift = self._of_rows(torch.zeros(1, dtype=torch.int64)).nan_to_num()[0]  # for digits that count
+        shift = self._of_rows(torch.zeros(1, dtype=torch.int64)).nan_to_num()[0]  # for precision
         for some in self._chunks(layout):
             values = self._of_rows(layout.rows[some]) - shift
             sums[0] += (~values.isnan()).sum(0)
@@ -194,7 +195,7 @@ def _fit(tables: Tensor, positives: Tensor) -> Fit:
     observed, total = present.sum(1), tables.sum(0)
     known = observed > 0
     share = torch.where(known, observed / positives.clamp(min=1), 1.0).clamp(max=1)[:, None]
-    # Half an image more, with any score: scores that never err would get an infinite weight.
+    # Half an image more at every score: perfect scores would get an infinite weight.
     anywhere = total / (2 * total.sum(1, keepdim=True).clamp(min=1))
     present, total = present + anywhere, total + anywhere
     z = (torch.arange(BINS, dtype=torch.float64) + 0.5) * (2 * FARTHEST / BINS) - FARTHEST
@@ -212,7 +213,7 @@ def _fit(tables: Tensor, positives: Tensor) -> Fit:
         return centered, torch.where(known, (about * centered.square()).sum(1), 0.0)
 
     def improve(step_of_weight: bool) -> bool:
-        """A step of Newton's method on the labels that are expected of the unknown ones; whether it moved."""
+        """A step of Newton's method on the expected values of unknown labels; returns whether it moved."""
         nonlocal offset, weight
         f = scores()
         expected = present + unknown * (1 - share) * f / (1 - share * f)

@@ -39,7 +39,10 @@ def within_label_bounds(
     negatives: npt.NDArray[np.int64],
     images: int,
 ) -> npt.NDArray[np.float64]:
-    """At least what is observed, at most all images but the observed negatives, 0 if never observed."""
+    """Counts clipped to the bounds of the observed labels; 0 for a class that is never observed.
+
+    The bounds are the observed positives, and all images without the observed negatives.
+    """
     bounded: npt.NDArray[np.float64] = np.where(
         positives > 0, np.clip(expected, positives, images - negatives), 0.0
     )
@@ -49,7 +52,7 @@ def within_label_bounds(
 Expected = float | Sequence[float] | npt.NDArray[Any] | Tensor | None
 """K, or the number of images of every class."""
 PER_CLASS = ("en", "ep", "pu", "soft")  # methods that take a number for each class; the others take K
-COUNTS_ITSELF = ("soft",)  # methods that do without K, and better without an estimate that is not trusted
+COUNTS_ITSELF = ("soft",)  # methods that work without K, and ignore an estimate that is not trusted
 
 WAYS = (
     "count them in a few dozen images and give, say, expected_positives=2.5",

@@ -17,20 +17,11 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.losses.base import (
-    ComposedLoss,
-    Layout,
-    LinearWeights,
-    Needs,
-    Observed,
-    TargetLoss,
-    count_labels,
-    cross_entropy,
-    rows_at_once,
-)
+from sparselabel.losses.base import ComposedLoss, LinearWeights, Needs, TargetLoss, cross_entropy
 from sparselabel.losses.expected_negatives import positives_of_classes
 from sparselabel.losses.registry import register
 from sparselabel.losses.setting_checks import Expected, checked_counts, refuse_too_many
+from sparselabel.losses.step import Layout, Observed, count_labels, rows_at_once
 from sparselabel.losses.target_rules import AssumedNegative
 from sparselabel.models.classifier import SMALLEST_DEVIATION
 
@@ -83,14 +74,15 @@ def soft(expected_positives: Expected = None) -> ComposedLoss:
     """Soft labels: unknown is positive as far as models that did not see the image say so (ours).
 
     A linear head that is computed whole, from stored features, with no epochs and nothing to choose. Ridge
-    regression on observed labels, unknown ones as 0, scores every image by the model without it; its penalty is that
-    with the least error there. Where a class ranks highest, the share of its images that are annotated is the
-    chance c that a positive is observed, unless ``expected_positives`` tell it. Of the hidden positives that
-    follow, 70 % are counted on. At a score z the log odds of a class are a + b·z: a and b follow from c and
-    the observed labels, and with them how likely an unknown label is present, (1−c)·p / (1−c·p). A second
-    ridge regression, of half the penalty, learns these soft labels, with logits a + b·z of its scores, and so
-    does a logistic regression. Of N images the head has the mean of both logits, that of the latter with
-    weight N / (N + 1,500). In a training loop of your own, which goes by steps, it is ``an``.
+    regression on observed labels, unknown ones as 0, scores every image by the model without it; its
+    penalty is that with the least error there. Where a class ranks highest, the share of its images that
+    are annotated is the chance c that a positive is observed, unless ``expected_positives`` tell it. Of the
+    hidden positives that follow, 70 % are counted on. At a score z the log odds of a class are a + b·z: a
+    and b follow from c and the observed labels, and with them how likely an unknown label is present,
+    (1−c)·p / (1−c·p). A second ridge regression, of half the penalty, learns these soft labels, with logits
+    a + b·z of its scores, and so does a logistic regression. Of N images the head has the mean of both
+    logits, that of the latter with weight N / (N + 1,500). In a training loop of your own, which goes by
+    steps, it is ``an``.
 
     Parameters
     ----------

@@ -6,9 +6,8 @@
         for images, index in loader:
             loss = criterion(model(images), index)
 
-What a method remembers of an image (running scores, heat maps, estimates) is taken from a step's outputs
-when the next step comes, or ``set_epoch``, or ``state_dict``: after the optimizer's step, and without a
-second call.
+What a method stores about an image (running scores, heat maps, estimates) is updated from a step's outputs at
+the next step, ``set_epoch`` or ``state_dict``: after the optimizer's step, without a second call.
 """
 
 import warnings
@@ -27,15 +26,7 @@ from sparselabel.data.loaders import epoch_batches, in_order, rows_of
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataError, DataWarning, param
-from sparselabel.losses.base import (
-    LabelRows,
-    Layout,
-    LossPart,
-    Progress,
-    Step,
-    count_labels,
-    observed_rows,
-)
+from sparselabel.losses.base import LossPart
 from sparselabel.losses.heatmaps import HeatMaps
 from sparselabel.losses.loss_arguments import (
     STACK_LEVEL,
@@ -49,14 +40,19 @@ from sparselabel.losses.loss_arguments import (
 )
 from sparselabel.losses.registry import METHODS, make_method, parse
 from sparselabel.losses.setting_checks import below_observed
+from sparselabel.losses.step import LabelRows, Layout, Progress, Step, count_labels, observed_rows
 from sparselabel.losses.target_rules import no_negatives
 from sparselabel.models.classifier import Output
 
-SCAN_BATCH = 64  # images that a scan asks for at once
+SCAN_BATCH = 64  # images per call of ``predict`` in a scan
 
 
 class SparseLoss(nn.Module):
     """The loss of a method for labels that are positive, negative or unknown.
+
+    ``criterion.set_epoch(epoch)`` begins every epoch, from 0 on. ``criterion(logits, index)`` is the loss of
+    a batch, a scalar: ``index`` (B,) are the positions of its images in the labels. Methods with heat maps
+    take ``criterion(logits, index, maps, geometry)``; ``forward`` explains them.
 
     Parameters
     ----------
@@ -64,14 +60,14 @@ class SparseLoss(nn.Module):
         Its name, or a combination, as ``en+scl`` (`sparselabel methods` lists them).
     labels
         (N, L) of the whole training set: 1, 0, and -1 or NaN for unknown, as a tensor, an array, a DataFrame
-        or a ``LabelTable``. Of a sparse matrix, SciPy's or torch's, stored entries are known and all others
-        unknown; it is never written out, so that memory grows with what is known.
+        or a ``LabelTable``. In a sparse matrix, SciPy's or torch's, stored entries are known and all others
+        unknown; it is never made dense.
     epochs
         The total number of epochs, for methods that follow a schedule (gr, em+apl).
     head_epochs
-        The number of first epochs that train only the head: stored scores are not relied on yet.
+        The number of first epochs that train only the head, in which stored scores are not used.
     lr
-        The learning rate, or the optimizer, whose rate is read in every step (for role).
+        The classifier's learning rate, or its optimizer, whose rate is read in every step (for role).
     truth
         (N, L) complete labels, for oracles (bce, bce-ls, iun).
     spatial_labels
@@ -117,7 +113,7 @@ class SparseLoss(nn.Module):
         self.epochs, self.head_epochs, self.lr, self.seed = epochs, head_epochs, lr, seed
         self.needs = self.method.needs
         self._refuse_missing()
-        self._warn_of_labels(settings.get("expected_positives"))
+        self._warn_of_arguments(settings.get("expected_positives"))
         self._rank, self._world = _process()
         own, count = rows_of(len(self.observed), self._rank, self._world), len(self.observed)
         rows = torch.from_numpy(own)
@@ -163,9 +159,9 @@ class SparseLoss(nn.Module):
 
         ``logits`` (B, L) are of the images at ``index`` (B,) in the training set; index -1 is padding and
         counts for nothing. Methods with heat maps also need ``maps`` (B, L, h, w), logits of cells, and the
-        views' ``geometry``. Two views of an image (fixmatch) are given as two logits. In evaluation mode
-        nothing is remembered, nor of a step whose loss, logits or maps are not finite: its loss is returned
-        as torch's losses are, nan mostly, and the next step is as if it had not been.
+        views' ``geometry``. Two views of an image (fixmatch) are given as two logits. Nothing is stored in
+        evaluation mode, nor from a step whose loss, logits or maps are not finite: its loss is returned, as
+        torch's losses are, and the step has no other effect.
         """
         self._remember()
         step = self._step(logits, index_of(index), maps, geometry, features)
@@ -182,10 +178,10 @@ class SparseLoss(nn.Module):
         return loss
 
     def scan(self, predict: Callable[[Tensor], Tensor | Output]) -> None:
-        """Show the training set to a method that looks at it before an epoch (em+apl, +cluster).
+        """Let a method scan the training set before an epoch (em+apl, +cluster).
 
-        ``predict(index)`` returns the model's logits for these images (B,), seen whole, in evaluation mode;
-        or an ``Output`` with maps and features of cells, where the method needs them.
+        ``predict(index)`` returns the model's logits for these images (B,), uncropped and in evaluation mode;
+        or an ``Output`` with maps and features of cells, if the method needs them.
         """
         self._remember()
 
@@ -207,7 +203,7 @@ class SparseLoss(nn.Module):
         return f"{self.method_name!r}, {images:,} images, {classes:,} classes"
 
     def get_extra_state(self) -> dict[str, Any]:
-        """State for ``state_dict`` besides buffers: all that the method remembers about the images."""
+        """State for ``state_dict`` besides buffers: all that the method stores about the images."""
         self._remember()
         grids = {
             name: torch.tensor(part.size) // part.scale
@@ -223,7 +219,7 @@ class SparseLoss(nn.Module):
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Take what ``get_extra_state`` gave; it is put in place when all buffers are."""
+        """Keep the state from ``get_extra_state`` until all buffers are loaded."""
         if not isinstance(state, dict) or state.get("method") != self.method_name:
             of = state.get("method") if isinstance(state, dict) else None
             raise ConfigError(
@@ -256,7 +252,7 @@ class SparseLoss(nn.Module):
         return _rebuilt, (self._arguments, self.lr, self.epoch, self.training, self.state_dict())
 
     def _restore(self) -> None:
-        """Put a loaded state in place, once all buffers are loaded."""
+        """Apply a loaded state, once all buffers are loaded."""
         state, self._state, self._pending = self._state, None, None
         if state is None:
             return
@@ -268,10 +264,10 @@ class SparseLoss(nn.Module):
             store.restore(state["stores"][name])
 
     def _remember(self) -> None:
-        """Let the method remember the step before, now that the optimizer has moved."""
+        """Update the method from the previous step, now that the optimizer has stepped."""
         step, self._pending = self._pending, None
         finite, self._finite = self._finite, None
-        # Asked only here, where memories wait for the GPU anyway.
+        # Read here, where memories wait for the GPU anyway.
         if step is not None and (finite is None or bool(finite)):
             self.method.update(step)
 
@@ -301,7 +297,7 @@ class SparseLoss(nn.Module):
                 value="Output",
             )
         views = tuple(logits) if isinstance(logits, tuple | list) and len(logits) else (logits,)
-        views = cast("tuple[Tensor, ...]", views)  # which _check makes sure of
+        views = cast("tuple[Tensor, ...]", views)  # _check verifies it
         self._check(views, index, maps, geometry)
         device, rows = views[0].device, index.detach().cpu()
         real = rows.clamp(min=0)
@@ -346,7 +342,7 @@ class SparseLoss(nn.Module):
             )
 
     def _count(self, images: int) -> None:
-        """Warn if epochs pass without ``set_epoch``: memories and schedules would stay where they are."""
+        """Warn if epochs pass without ``set_epoch``: memories and schedules would not advance."""
         self._seen += images
         most = 2 * -(-len(self.observed) // self._world)
         if self._seen - images <= most < self._seen:
@@ -383,9 +379,17 @@ class SparseLoss(nn.Module):
         if not known[POSITIVE] and not known[NEGATIVE]:
             raise DataError("all labels are unknown: there is nothing to learn from", what="labels")
 
-    def _warn_of_labels(self, expected: object) -> None:
-        """Warn of labels that leave nothing to find out, and of a K that contradicts them."""
+    def _warn_of_arguments(self, expected: object) -> None:
+        """Warn of a method without a loss, of labels without unknown ones, of a K that contradicts them."""
         oracle = METHODS[parse(self.method_name).base].all_known
+        if self.needs.solves:
+            warning = DataWarning(
+                f"{self.method_name} computes a head from features, and in steps it is the loss of an",
+                "take SparseLabelClassifier, or train(..., frozen=True)",
+                what="method",
+                value=self.method_name,
+            )
+            warnings.warn(warning, stacklevel=3)
         if not oracle and not count_labels(self.observed, UNKNOWN).any():
             warning = DataWarning(
                 f"nothing is unknown in the labels, and {self.method_name} is for unknown labels",
@@ -403,7 +407,7 @@ class ShardedSampler(Sampler[int]):
     """A sampler for ``SparseLoss``: it shuffles, and each process keeps its images in all epochs.
 
     Like torch's ``DistributedSampler`` it has ``set_epoch``, but an image never changes its process, so what
-    a method stores about it stays in the process that sees it. All processes yield equally many images; a
+    a method stores about it is in the process that sees it. All processes yield equally many images; a
     process leaves out at most one in an epoch.
     """
 
@@ -434,7 +438,7 @@ def _process() -> tuple[int, int]:
 
 @contextmanager
 def _settings_as_given() -> Iterator[None]:
-    """An error names a setting as it is given here, not as a configuration has it."""
+    """Errors name a setting as it is given here, not as in a configuration."""
     try:
         yield
     except ConfigError as error:
@@ -454,7 +458,7 @@ def _detached(step: Step) -> Step:
         Output(*(None if value is None else value.detach() for value in output))  # type: ignore[arg-type]
         for output in step.outputs
     )
-    # The same object for what a part has looked up for this step.
+    # The same object: parts cache what they looked up for this step.
     object.__setattr__(step, "outputs", outputs)
     return step
 
@@ -468,11 +472,11 @@ def _rebuilt(
 ) -> SparseLoss:
     method, labels, given = arguments
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)  # said when the first one was made
+        warnings.simplefilter("ignore", DataWarning)  # given when the first one was made
         criterion = SparseLoss(method, labels, lr=lr, **given)
     criterion.load_state_dict(state)
     if epoch is not None:
         criterion.set_epoch(epoch)
-        criterion.load_state_dict(state)  # beginning an epoch chooses anew, by what is remembered by now
+        criterion.load_state_dict(state)  # set_epoch selects anew from what is stored
     criterion.train(training)
     return criterion

@@ -10,14 +10,15 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import ConfigError, command
-from sparselabel.losses.base import Layout, Needs, Step, TargetRule, Targets
+from sparselabel.losses.base import Needs, TargetRule, Targets
 from sparselabel.losses.setting_checks import checked_share
+from sparselabel.losses.step import Layout, Step
 
 
 def no_negatives(method: str, hidden: bool = False) -> ConfigError:
-    """The refusal of labels that are all positive by a method that leaves unknown ones out.
+    """The error for labels without observed negatives, for a method that leaves unknown ones out.
 
-    ``hidden``: labels are known and were hidden, so that others can be.
+    ``hidden``: labels were hidden by the preparation, so that others can be observed.
     """
     observe = command("prepare", "...", sparsify="per-image", positives=1, negatives=1)
     return ConfigError(

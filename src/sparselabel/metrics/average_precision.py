@@ -40,7 +40,7 @@ Unknown = Literal["negative", "ignore"]
 Values = npt.NDArray[np.float64]
 
 FEW_TIES = 16
-"""Scores that several images have, up to which looking at each is quicker than ranking all images."""
+"""Number of tied scores up to which resolving each is quicker than ranking all images."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ def average_precision(
 
     ``scores`` and ``labels`` are (N, L), for N images and L classes; higher scores come first. Both may be
     too large for memory (``TiledScores``, ``SparseLabels``): a block of classes is looked at at a time. The
-    rules are explained at the top of this module. Labels are 1 and 0; unknown labels (-1) are refused
-    unless their reading is named: "negative" counts them as negative ("observed-label mAP"), "ignore"
-    leaves the entry out of its class. A class without positives counts 0 and is named in a warning,
-    by its name when ``classes`` are given, else by its index.
+    rules are explained at the top of this module. Labels are 1 and 0; unknown labels (-1) are an error unless
+    ``unknown`` says how to count them: "negative" counts them as negative ("observed-label mAP"), "ignore"
+    leaves the entry out of its class. A class without positives counts 0 and is named in a warning, by
+    ``classes`` or else by its index.
     """
     _refuse_other("rule", rule, get_args(Rule))
     if unknown is not None:
@@ -127,7 +127,7 @@ def _mean(values: Values, present: npt.NDArray[np.bool_]) -> MeanAveragePrecisio
 
 
 def by_number_of_labels(
-    scores: npt.ArrayLike, labels: npt.ArrayLike, rule: Rule = "sklearn"
+    scores: "npt.ArrayLike | TiledScores", labels: "npt.ArrayLike | SparseLabels", rule: Rule = "sklearn"
 ) -> dict[str, Subset]:
     """The mean average precision on the images with "1" to "6", "7+" and "4+" positive labels.
 
@@ -136,20 +136,22 @@ def by_number_of_labels(
     are in no subset. In a subset many classes have no positives, so that is no reason for a warning.
     """
     _refuse_other("rule", rule, get_args(Rule))
-    score_array, label_array = arrays_of(scores, labels)
+    score_array, label_array = scores_and_labels(scores, labels)
     refuse_unknown(label_array, "give full labels: without them an image's number of labels is not known")
     numbers = count_per_image(label_array)
-    subsets = {}
-    chosen_by_name = {str(number): numbers == number for number in range(1, 7)}
-    for name, chosen in (chosen_by_name | {"7+": numbers >= 7, "4+": numbers >= 4}).items():
-        ap, present = np.zeros(label_array.shape[1]), np.zeros(label_array.shape[1], np.bool_)
-        for index, column, known in _columns(score_array, label_array):
+    subsets = {str(number): numbers == number for number in range(1, 7)}
+    subsets |= {"7+": numbers >= 7, "4+": numbers >= 4}
+    ap = {name: np.zeros(label_array.shape[1]) for name in subsets}
+    present = {name: np.zeros(label_array.shape[1], np.bool_) for name in subsets}
+    for index, column, known in _columns(score_array, label_array):
+        for name, chosen in subsets.items():
             positive = known[chosen] == POSITIVE
-            present[index] = positive.any()
-            if present[index]:
-                ap[index] = _precisions(column[chosen], positive, (rule,))[rule].mean()
-        subsets[name] = Subset(int(chosen.sum()), _mean(ap, present))
-    return subsets
+            if positive.any():
+                present[name][index] = True
+                ap[name][index] = _precisions(column[chosen], positive, (rule,))[rule].mean()
+    return {
+        name: Subset(int(chosen.sum()), _mean(ap[name], present[name])) for name, chosen in subsets.items()
+    }
 
 
 def _columns(scores: ScoreMatrix, labels: LabelMatrix) -> Iterator[tuple[int, Scores, Labels]]:
@@ -171,7 +173,7 @@ def scores_and_labels(
 ) -> tuple[ScoreMatrix, LabelMatrix]:
     """Both of one shape (N, L), neither of them 0; scores finite, labels 1, 0 or UNKNOWN."""
     label_array = labels if isinstance(labels, SparseLabels) else as_labels(labels)
-    if isinstance(scores, TiledScores):  # whose scores were finite when they were written
+    if isinstance(scores, TiledScores):  # checked when it was written
         if scores.shape != label_array.shape:
             raise _other_shapes(scores.shape, label_array.shape)
         return scores, label_array
@@ -182,7 +184,7 @@ def scores_and_labels(
         score_array = score_array.astype(np.float64)
     if score_array.ndim != 2 or score_array.shape != label_array.shape or not score_array.size:
         raise _other_shapes(score_array.shape, label_array.shape)
-    # Minimum and maximum carry NaN and infinity along, without an array as large as the scores.
+    # Minimum and maximum propagate NaN and infinity, without an array as large as the scores.
     if not np.isfinite([score_array.min(), score_array.max()]).all():
         row, index = np.argwhere(~np.isfinite(score_array))[0]
         raise DataError(

@@ -1,16 +1,15 @@
 """Paired bootstrap: is one model better than another beyond chance?
 
-The images of a split are drawn anew with replacement, as many as there are, again and again; each time both
-models are measured on the same draw. How the difference of their mAP varies says how far the difference that
-was found can be relied on.
+The images of a split are repeatedly resampled with replacement, and both models are measured on the same
+draw. The spread of the difference of their mAP shows how reliable the measured difference is.
 
-Of a method that was trained several times the bootstrap is hierarchical: each time draws of labels are drawn
-anew with replacement, in each of them its seeds, and the test images, and the mean mAP over what was drawn is
-taken; both methods are given the same. So the interval covers other labels, other seeds and other images. It
-is too narrow where there are few: n of them show (n - 1) / n of their variance.
+For methods that were trained several times the bootstrap is hierarchical: draws of labels, their seeds and
+the test images are all resampled, and the mean mAP is taken; both methods get the same samples. So the
+interval covers other labels, seeds and images. It is too narrow if there are few: n of them show (n - 1) / n
+of their variance.
 
-A draw is a number of copies of every image, so nothing is ranked again: a class is sorted once, and its
-average precision (rule ``sklearn``) follows from sums of copies.
+A draw is a number of copies of every image, so a class is sorted once, and its average precision (rule
+``sklearn``) follows from sums of copies.
 """
 
 from collections.abc import Hashable, Sequence

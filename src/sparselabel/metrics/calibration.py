@@ -1,19 +1,19 @@
 """Calibration: a linear function of the logits of each class, so that scores can be read as probabilities.
 
 A class has its own slope and offset (Platt's scaling), fitted to validation with a prior around those that
-all classes share: few images move a class little. Isotonic regression needs hundreds of positives a class,
-and one temperature for all cannot undo that methods for unknown labels push classes differently.
+all classes share: few images move a class little. Isotonic regression needs hundreds of positives per class,
+and one temperature for all classes does not fit, as methods for unknown labels shift classes differently.
 
-Labels may be sparse. If a class that is there is annotated as such with chance c, and one that is not there
-as absent with chance d, whatever the image, then
+Labels may be sparse. If a present class is annotated with probability c, and an absent one with probability
+d, on every image, then
 
     P(positive | z) = c σ(η)    P(negative | z) = d (1 − σ(η))    P(unknown | z) = 1 − the two
 
-with η = slope · (z − m) + b, and that likelihood is maximized. Full labels are c = d = 1. m is the logit that
-as many images exceed as are expected to show the class, which makes the classes' b comparable.
+with η = slope · (z − m) + b, and that likelihood is maximized. Full labels are c = d = 1. m is the logit
+above which as many images lie as are expected to show the class, so that b is comparable between classes.
 
-Entries that a reviewer was asked about, chosen by their scores, add σ(η) for a yes and 1 − σ(η) for a no: the
-choice says nothing beyond the score. c and d are chances of annotation, without these answers.
+Entries that a reviewer answered, chosen by their scores, add σ(η) for a yes and 1 − σ(η) for a no. c and d
+are probabilities of annotation without these answers.
 """
 
 import math
@@ -28,12 +28,12 @@ from sparselabel.data.labels import NEGATIVE, POSITIVE, Labels
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 LIMIT = 16.0
-"""Logits beyond say nothing more: a score in 32 bits is 1 there."""
+"""Logits are clipped here, where a score in 32 bits is 1."""
 SLOPE_SPREAD, OFFSET_SPREAD = 0.3, 0.6
-"""How far a class may be from what all share: one standard deviation of the log slope, and of b."""
+"""Prior standard deviations of a class's log slope and b around those of all classes."""
 STEPS, ENOUGH = 60, 1e-6
 BLOCK = 2_000_000  # entries at a time, so that memory does not grow with the number of classes
-LOG_SLOPE, OFFSET = 3.0, 10.0  # bounds that no sensible fit comes near
+LOG_SLOPE, OFFSET = 3.0, 10.0  # bounds far from any sensible fit
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ def calibrate(
 ) -> Calibration:
     """Fit (N, L) logits to labels; ``prevalence`` (L,) is the expected share of images with each class.
 
-    ``answered`` (N, L) tells which labels are answers to questions that were chosen by score.
+    ``answered`` (N, L) are labels from questions that were chosen by score.
     """
     middle = np.array(
         [np.quantile(logits[:, index], 1 - share) for index, share in enumerate(np.clip(prevalence, 0, 1))]
@@ -154,7 +154,7 @@ class _Sample:
 
 
 def _shared(sample: _Sample) -> tuple[float, float]:
-    """Log slope and b that suit all classes together."""
+    """Log slope and b fitted to all classes together."""
     log_slope, offset = 0.0, 0.0
     for _ in range(STEPS):
         sums = np.zeros(5)
@@ -169,7 +169,7 @@ def _shared(sample: _Sample) -> tuple[float, float]:
 
 
 def _own(sample: _Sample, shared: tuple[float, float]) -> tuple[Floats, Floats]:
-    """Slope and b of every class, near the shared ones as far as its labels do not say otherwise."""
+    """Slope and b of every class, with the shared ones as prior."""
     slopes, offsets = [], []
     for part in class_blocks(*sample.logits.shape):
         log_slope = np.full(sample.middle[part].shape, shared[0])
@@ -217,7 +217,7 @@ BINS = 10
 
 
 class Reliability:
-    """Scores against what is really there, taken up a part at a time: by tenths, and the Brier score."""
+    """Reliability of scores, accumulated in parts: bins of tenths, and the Brier score."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(BINS, np.int64)
@@ -225,7 +225,7 @@ class Reliability:
         self._squares = 0.0
 
     def add(self, scores: Floats, positive: npt.NDArray[np.int8]) -> None:
-        """Take up scores and labels (N, L)."""
+        """Add scores and labels (N, L)."""
         index = np.minimum((scores * BINS).astype(np.int64), BINS - 1).ravel()
         self._counts += np.bincount(index, minlength=BINS)
         self._sums += np.bincount(index, scores.ravel(), BINS)
@@ -234,12 +234,12 @@ class Reliability:
 
     @property
     def brier(self) -> float:
-        """The mean square of what a score lacks, or has too much."""
+        """The mean squared error of scores."""
         return self._squares / max(int(self._counts.sum()), 1)
 
     @property
     def bins(self) -> list[dict[str, Any]]:
-        """Entries by score, in tenths: how many, their mean score, and the share that is really there."""
+        """Bins of scores in tenths: number of entries, their mean score, and the share that is present."""
         counts = self._counts
         means, shares = (total / np.maximum(counts, 1) for total in (self._sums, self._there))
         return [
@@ -267,7 +267,7 @@ def calibration_metrics(raw: Reliability, calibrated: Reliability) -> dict[str, 
 
 
 def expected_calibration_error(bins: list[dict[str, Any]]) -> float:
-    """ECE: how far mean score and share are apart, in the mean over all entries."""
+    """ECE: the mean distance of mean score and share, weighted by entries."""
     filled = [row for row in bins if row["count"]]
     total = sum(row["count"] for row in filled)
     apart = sum(row["count"] * abs(row["mean_score"] - row["share_there"]) for row in filled)

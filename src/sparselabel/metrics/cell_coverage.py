@@ -1,10 +1,10 @@
 """The share of every cell of a view that objects cover, from their boxes or from their masks' run lengths.
 
 Runs are never turned into pixels. A run is a few rectangles, one in each column of pixels it passes through;
-boxes are cut into rectangles that do not overlap. A rectangle is four corners with signs: what begins at a
-corner fills everything to its right and below. So a corner in a cell adds to that cell the part beyond it, to
-the cells to the right and below their share, and 1 to all beyond both: four histograms of corners and their
-running sums are the covered shares, exactly, also where cells do not end where pixels do.
+boxes are cut into rectangles that do not overlap. A rectangle is four corners with signs, each of which
+stands for the area to its right and below. A corner adds to its cell the part beyond it, to cells to the
+right and below their share, and 1 to all beyond both. So running sums of four histograms of corners give the
+covered shares exactly, also if cells and pixels are not aligned.
 """
 
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from sparselabel.data.labels import spans
 from sparselabel.data.masks import Masks, Runs, runs_of, union
-from sparselabel.data.spatial_labels import spans
 
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.float64]
@@ -24,7 +24,7 @@ TEXT = 1 << 17  # bytes of masks' texts looked at together: some tens of megabyt
 
 @dataclass(frozen=True, eq=False)
 class Rectangles:
-    """R rectangles that do not overlap, (R,) each: whose they are, and their sides in cells of the view."""
+    """R disjoint rectangles, (R,) each: their owners, and their sides in cells of the view."""
 
     owners: Indices
     left: Numbers
@@ -78,7 +78,7 @@ def covered_by_boxes(
 
 
 def _to_view(places: npt.NDArray[np.floating], geometries: npt.NDArray[np.floating]) -> Numbers:
-    """Where places (M, 2) are in the views, not mirrored; what lies outside is moved to the rim."""
+    """Points (M, 2) in the views, not mirrored; clipped to the view."""
     return np.asarray(np.clip((places - geometries[:, :2]) / geometries[:, 2:4], 0, 1))
 
 
@@ -153,13 +153,13 @@ def _in_cells(
     sides: Indices,
     cells: int,
 ) -> Numbers:
-    """Where edges of pixels lie, in cells of the view; what lies outside the view is moved to its rim."""
+    """Edges of pixels in cells of the view, clipped to the view."""
     scale, shift = cells / (lengths * sides), starts / lengths * cells
     return np.asarray(np.clip(edges * scale[owners] - shift[owners], 0, cells))
 
 
 def _split(places: Numbers) -> tuple[Indices, Numbers]:
-    """The cells in which places lie (the rim: behind the last), and the part of the cell beyond them."""
+    """The cells of positions (the far edge: after the last), and the part of the cell beyond them."""
     cell = places.astype(np.int64)
     return cell, 1 - (places - cell)
 

@@ -5,10 +5,9 @@ Four situations, class by class:
 - ``full``: every image is labeled.
 - ``answered``: some images are unknown, but of those that are labeled at least as many are negative as
   positive: they are taken for a random sample, and the others are left out.
-- ``sparse``: (nearly) only positives are annotated. How many there really are cannot be seen in them; it is
-  what the run knows (expected positives of training, or K), else what makes the labels likeliest.
-- ``reviewed``: sparse, but a reviewer answered questions about images of all scores. How many there are is
-  what the curve through these answers says.
+- ``sparse``: (nearly) only positives are annotated. Their true number comes from the run (expected positives
+of training, or K), or else from maximum likelihood. - ``reviewed``: sparse, but a reviewer answered questions
+about images of all scores. Their number comes from the curve through these answers.
 """
 
 from dataclasses import dataclass, replace
@@ -24,11 +23,11 @@ Situation = Literal["full", "answered", "sparse", "reviewed"]
 Source = Literal["counted", "estimated", "given", "likelihood"]
 FEWEST_ANSWERS = 10
 """Negatives from which on answers may count as a random sample, and reviewers' answers that make a curve."""
-ROUNDS = 8  # of curve and number of positives, each from the other
+ROUNDS = 8  # iterations of curve and number of positives
 PSEUDO = 2.0
-"""Positives that training's share of a class weighs beside those of validation."""
+"""Weight of training's share of a class, in positives of validation."""
 RATIOS = (1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0)
-"""What K may be, by the number of annotated labels per image, where nobody said."""
+"""Range of K, in annotated labels per image, if it is unknown."""
 MOST = 0.98  # of the images: a class in all of them needs no threshold
 
 
@@ -36,7 +35,7 @@ MOST = 0.98  # of the images: a class in all of them needs no threshold
 class PrevalenceSource:
     """What a run knows: expected positives per class in its training images, or their sum per image.
 
-    ``interval`` is how far off these may be: factors of the lowest and of the highest that are likely.
+    ``interval`` are the factors of the lowest and the highest likely values.
     """
 
     source: Source
@@ -73,7 +72,7 @@ def estimate_prevalence(
 ) -> Prevalence:
     """From validation's logits and labels (N, L), and how often training has each class annotated (L,).
 
-    ``answered`` (N, L) tells which labels are a reviewer's answers to questions that were chosen by score.
+    ``answered`` (N, L) are a reviewer's answers to questions that were chosen by score.
     """
     all_labels, full = labels, (labels != UNKNOWN).all(axis=0)
     if answered is not None:
@@ -128,7 +127,7 @@ def _reviewed_shares(
 ) -> tuple[Floats, Annotating]:
     """(L,) Shares of images that the curve through annotations and answers gives, and how these came about.
 
-    The curve needs to know how many positives have no annotation, and that is what it tells: in turns.
+    The curve depends on the number of unannotated positives and determines it, so both are iterated.
     """
     seen = np.count_nonzero(labels == POSITIVE, axis=0) / len(labels)
     for _ in range(ROUNDS):

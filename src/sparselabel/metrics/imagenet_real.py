@@ -55,6 +55,9 @@ def real_metrics_of(scores: ScoreMatrix, split: PreparedSplit) -> dict[str, Any]
 
 
 def top_1(scores: npt.ArrayLike, labels: Labels) -> float:
-    """The share of images whose best class, of equals the first, is one of theirs (Verelst 2023 eq. 9)."""
+    """The share of images whose highest-scored class is one of their labels (Verelst 2023 eq. 9).
+
+    Of equal scores the first counts.
+    """
     best = np.argmax(np.asarray(scores), axis=1)
     return float((labels[np.arange(len(labels)), best] == POSITIVE).mean())

@@ -11,7 +11,7 @@ from sparselabel.metrics.average_precision import (
     precisions_by_rule,
     scores_and_labels,
 )
-from sparselabel.metrics.precision_recall import observed_at_k, observed_counts
+from sparselabel.metrics.precision_recall import at_k, precision_recall_f1
 from sparselabel.metrics.tiled_scores import ScoreMatrix
 
 RULES: tuple[Rule, ...] = ("sklearn", "voc", "hits")
@@ -23,18 +23,17 @@ def map_name_of(labels: LabelTable) -> str:
 
 
 def label_metrics(scores: ScoreMatrix, labels: LabelTable, threshold: float = 0.5) -> dict[str, Any]:
-    """Every measure of scores (N, L) against labels, by name.
+    """All metrics of scores (N, L) against labels, by name.
 
-    Where labels are incomplete, unknown ones count as absent ("observed-label" numbers), and what needs the
-    number of labels of an image is left out (None). "known" then has the mean average precision by known
-    labels alone.
+    In incomplete labels unknown ones count as absent ("observed-label" metrics), and metrics by the number of
+    labels are None. "known" then has the mean average precision by known labels alone.
     """
     scores, values = scores_and_labels(scores, labels.matrix)
     complete = labels.complete
     ap = precisions_by_rule(scores, values, RULES)
     means = {rule: asdict(mean_average_precision(ap[rule], values)) for rule in RULES}
-    at_threshold = observed_counts(scores, values, threshold)
-    top_three = observed_counts(scores, values, threshold, top=3)
+    at_threshold = precision_recall_f1(scores, values, threshold)
+    top_three = precision_recall_f1(scores, values, threshold, top=3)
     per_class = zip(
         labels.classes,
         labels.counts().tolist(),
@@ -59,14 +58,14 @@ def label_metrics(scores: ScoreMatrix, labels: LabelTable, threshold: float = 0.
         "by_number_of_labels": None if subsets is None else {k: asdict(v) for k, v in subsets.items()},
         "at_threshold": at_threshold.averages(),
         "at_threshold_top_3": top_three.averages(),
-        "at_k": [asdict(observed_at_k(scores, values, k)) for k in (1, 3, 5) if k <= values.shape[1]],
+        "at_k": [asdict(at_k(scores, values, k)) for k in (1, 3, 5) if k <= values.shape[1]],
     }
 
 
 def _of_known(scores: ScoreMatrix, labels: LabelTable) -> dict[str, Any]:
-    """Average precision where each class is ranked among the images of which it is known, and no others.
+    """Average precision of each class among the images where it is known.
 
-    Classes count that have a known positive and a known negative: others are ranked right in any order.
+    Only classes with a known positive and a known negative count.
     """
     decided = (labels.counts(POSITIVE) > 0) & (labels.counts(NEGATIVE) > 0)
     ap = precisions_by_rule(scores, labels.matrix, ("sklearn",), drop_unknown=True)["sklearn"]

@@ -1,12 +1,11 @@
 """mAP-loc: how well maps localize objects (PatchML §4, eq. 6).
 
-PatchML. A class's map is scaled to 0..1 within the image and cut at .6, .7, .8 and .9. What is left is
-right if at least half of it lies on things of the class (IoA-P, intersection over the area of the
-prediction). A class that is there but badly shown is a false positive and still counts in the recall.
+PatchML. A class's map is scaled to 0..1 within the image and cut at .6, .7, .8 and .9. The remaining area is
+right if at least half of it lies on objects of the class (IoA-P, intersection over the area of the
+prediction). A present class with a wrong map is a false positive and still counts in the recall.
 
-Everything is counted in cells: the truth says which share of every cell things of the class cover, so that
-an intersection is exact for a map that is as coarse as the model made it. Maps are not made finer first
-(ours; PatchML does not say), so a class that covers no cell by half cannot be shown well.
+Areas are in cells of the model's map: the truth is the share of every cell that objects of the class cover.
+Maps are not upsampled (ours; PatchML does not say), so a class that covers no cell by half cannot be right.
 """
 
 from collections.abc import Sequence
@@ -20,9 +19,8 @@ import numpy.typing as npt
 from torch import Tensor
 
 from sparselabel.data.dataset import PreparedSplit, evaluation_labels
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, count_per_class, take_rows
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, count_per_class, spans, take_rows
 from sparselabel.data.masks import Masks
-from sparselabel.data.spatial_labels import spans
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import DataError, param
 from sparselabel.files import write_arrays
@@ -39,7 +37,7 @@ Maps = npt.NDArray[np.float32]
 
 
 def on_things(maps: Maps, covered: Maps) -> Maps:
-    """(P, C) IoA-P: the share of what is left of each map (P, h, w) at each cut that lies on the class."""
+    """(P, C) IoA-P: the share of each cut map (P, h, w) that lies on the class."""
     if maps.shape != covered.shape:
         raise DataError(f"maps {maps.shape} and places {covered.shape} must have the same cells")
     flat, under = maps.reshape(len(maps), -1), covered.reshape(len(covered), -1)
@@ -80,8 +78,8 @@ def location_precision(
 ) -> Location:
     """mAP-loc from the scores (N, L) of all images and from which present classes were shown well.
 
-    ``right`` (P, C) says it for the pairs ``rows``, ``classes`` (P,) at each of C cuts. A present class that
-    is not among the pairs, because nobody knows where it is, is left out of its class's ranking.
+    ``right`` (P, C) says it for the pairs ``rows``, ``classes`` (P,) at each of C cuts. A present class
+    without known location is left out of its class's ranking.
     """
     present = truth == POSITIVE
     known = np.zeros_like(present)
@@ -102,15 +100,14 @@ def location_precision(
 GroundTruth = Literal["any", "masks", "boxes"]
 """What maps are evaluated by: masks where a class has them, else boxes; or one of the two alone.
 
-Where only masks count, images with things and no mask are not ranked at all: their classes could not be
-right, and would stand among the others as if they were absent.
+With masks alone, images with objects but no mask are not ranked, as their classes could never be right.
 """
 
 
 class LocalizationMetric:
-    """P pairs of an image and a class that is there and whose places are known, and how well maps show them.
+    """Accumulates IoA-P of P pairs of an image and a present class with known locations.
 
-    A class of an image is evaluated by masks if every one of its things there has one.
+    A class of an image is evaluated by masks if all of its objects there have one.
     """
 
     def __init__(self, split: PreparedSplit, ground_truth: GroundTruth = "any") -> None:
@@ -155,13 +152,13 @@ class LocalizationMetric:
         return other
 
     def update(self, rows: Tensor, output: Output, geometry: ViewGeometry) -> None:
-        """Evaluate the maps of a batch of images; a model that has attention instead is evaluated by that."""
+        """Evaluate the maps of a batch of images, or attention if the model has that instead."""
         self.update_all(rows, geometry, [(self, output)])
 
     def update_all(
         self, rows: Tensor, geometry: ViewGeometry, outputs: "Sequence[tuple[LocalizationMetric, Output]]"
     ) -> None:
-        """Evaluate the maps of several models for the same images; where things are is found once for all."""
+        """Evaluate the maps of several models for the same images; object areas are computed once."""
         wanted = rows.numpy()
         first = np.searchsorted(self.rows, wanted, side="left")
         counts = np.searchsorted(self.rows, wanted, side="right") - first
@@ -183,7 +180,7 @@ class LocalizationMetric:
     def covered(
         self, pairs: npt.NDArray[np.int64], geometries: npt.NDArray[np.floating], grid: tuple[int, ...]
     ) -> Floats:
-        """(P, h, w) The share of each cell that things of some pairs cover, in views of their images."""
+        """(P, h, w) The share of each cell that objects of some pairs cover, in views of their images."""
         cells = (grid[0], grid[1])
         coverage = np.zeros((len(pairs), *cells), np.float32)
         for masked in (True, False):
@@ -204,7 +201,7 @@ class LocalizationMetric:
         return coverage
 
     def compute(self, scores: ScoreMatrix) -> dict[str, Any] | None:
-        """mAP-loc, that of every class, and by how many images with masks and with boxes; None without."""
+        """mAP-loc, that of every class, and the numbers of images with masks and with boxes; None without."""
         if not self.pairs:
             return None
         rows, well = np.searchsorted(self.ranked, self.rows), enough(self.shares)
@@ -229,7 +226,7 @@ class LocalizationMetric:
         }
 
     def save(self, file: Path) -> None:
-        """Write all pairs: rows, classes, whether by masks, IoA-P at each cut, and the things' area."""
+        """Write all pairs: rows, classes, whether by masks, IoA-P at each cut, and the objects' area."""
         if self.pairs:
             names = ("rows", "classes", "masked", "shares", "areas")
             write_arrays(file, **{name: getattr(self, name) for name in names})

@@ -1,7 +1,7 @@
 """Precision and recall at a threshold, and among the k highest scores.
 
-The field reports six averages: CP, CR, CF1 "per class" and OP, OR, OF1 "overall", once for all
-classes and once for the top 3 of an image. What is 0/0 counts as 0 here, without an epsilon.
+The field reports six averages: CP, CR, CF1 "per class" and OP, OR, OF1 "overall", once for all classes and
+once for the top 3 of an image. 0/0 counts as 0, without an epsilon.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from sparselabel.data.labels import POSITIVE, LabelMatrix, count_per_class, count_per_image
 from sparselabel.errors import ConfigError, param
-from sparselabel.metrics.average_precision import COMPLETE, Values, refuse_unknown, scores_and_labels
+from sparselabel.metrics.average_precision import Values
 from sparselabel.metrics.tiled_scores import ScoreMatrix, Scores, image_blocks
 
 Numbers = npt.NDArray[np.int64]
@@ -73,33 +73,18 @@ class AtK:
 
 
 def precision_recall_f1(
-    scores: npt.ArrayLike, labels: npt.ArrayLike, threshold: float = 0.5, top: int | None = None
+    scores: ScoreMatrix,
+    labels: LabelMatrix,
+    threshold: "float | npt.NDArray[np.floating]" = 0.5,
+    top: int | None = None,
 ) -> Counts:
-    """Count what is predicted at a threshold, for (N, L) scores and labels without unknown ones.
+    """Count what is predicted at a threshold, the same or one for each class; unknown labels are negative.
 
     A class is predicted where its score is at or above the threshold. With ``top``, only an image's
     ``top`` highest scores can be: of these, the ones at or above the threshold are predicted.
     """
-    if not np.isfinite(threshold):
-        raise ConfigError(f"{param('threshold')} must be a finite number, not {threshold}", what="threshold")
     if top is not None:
         _refuse_none(top)
-    return _counts(*_complete(scores, labels), np.asarray(float(threshold)), top)
-
-
-def observed_counts(
-    scores: ScoreMatrix,
-    labels: LabelMatrix,
-    threshold: "float | npt.NDArray[np.floating]",
-    top: int | None = None,
-) -> Counts:
-    """``precision_recall_f1`` where unknown labels count as negative; ``threshold`` may be one a class."""
-    return _counts(scores, labels, np.asarray(threshold), top)
-
-
-def _counts(
-    scores: ScoreMatrix, labels: LabelMatrix, threshold: npt.NDArray[np.floating], top: int | None
-) -> Counts:
     hits, predicted_images = (np.zeros(scores.shape[1], np.int64) for _ in range(2))
     for rows in image_blocks(*scores.shape):
         block = scores[rows]
@@ -111,16 +96,11 @@ def _counts(
     return Counts(hits=hits, predicted=predicted_images, positive=count_per_class(labels))
 
 
-def at_k(scores: npt.ArrayLike, labels: npt.ArrayLike, k: int) -> AtK:
+def at_k(scores: ScoreMatrix, labels: LabelMatrix, k: int) -> AtK:
     """Recall, precision and hit rate of each image's k highest scores, whatever their size.
 
-    Images without positives count as 0 in all three. Scores and labels are (N, L), none unknown.
+    Images without positives count as 0 in all three, and unknown labels as negative.
     """
-    return observed_at_k(*_complete(scores, labels), k)
-
-
-def observed_at_k(scores: ScoreMatrix, labels: LabelMatrix, k: int) -> AtK:
-    """``at_k`` where unknown labels count as negative."""
     if k > scores.shape[1]:
         raise ConfigError(
             f"{param('k')} must be at most the number of classes, {scores.shape[1]:,}, not {k}", what="k"
@@ -138,12 +118,6 @@ def observed_at_k(scores: ScoreMatrix, labels: LabelMatrix, k: int) -> AtK:
         precision=float(hits.mean() / k),
         hit_rate=float((hits > 0).mean()),
     )
-
-
-def _complete(scores: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[ScoreMatrix, LabelMatrix]:
-    score_array, label_array = scores_and_labels(scores, labels)
-    refuse_unknown(label_array, *COMPLETE)
-    return score_array, label_array
 
 
 def _refuse_none(k: int) -> None:

@@ -1,8 +1,8 @@
 """Choose thresholds for calibrated scores: for the highest F1, or for a given precision.
 
-Both are read off the calibrated scores of validation images, not off their labels: if scores are
-probabilities, the images at or above t contain sum(score) positives. On Pascal VOC that gave a higher macro
-F1 than the threshold with the highest F1 on validation, in all six runs tried (docs/predict.md).
+Both follow from the calibrated scores of validation images, not from their labels: if scores are
+probabilities, the images at or above t contain sum(score) positives. On Pascal VOC this gave a higher macro
+F1 than the threshold with the highest F1 on validation, in all six runs (docs/predict.md).
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from sparselabel.errors import ConfigError, param
 from sparselabel.metrics.calibration import Floats
 
 PRECISIONS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.97, 0.98, 0.99)
-"""Precisions whose thresholds are kept; those of others lie between."""
+"""Precisions with stored thresholds; others are interpolated."""
 
 
 def f1_thresholds(scores: Floats) -> Floats:
@@ -27,42 +27,33 @@ def _f1_thresholds(falling: Floats) -> Floats:
     return _below(falling, best)
 
 
-def precision_thresholds(scores: Floats, precision: float) -> Floats:
-    """(L,) The lowest thresholds with this expected precision.
-
-    Where no image reaches it, that is the precision itself: of the labels scored 0.9, nine of ten are right.
-    """
-    falling = -np.sort(-scores, axis=0)
-    return _precision_thresholds(falling, _means(falling), precision)
-
-
 def all_thresholds(scores: Floats) -> tuple[Floats, Floats]:
     """(L,) Those for the highest F1, and (L, P) those of ``PRECISIONS``; scores (N, L) are sorted once."""
     falling = -np.sort(-scores, axis=0)
-    means = _means(falling)
+    means = np.cumsum(falling, axis=0) / np.arange(1, len(falling) + 1)[:, None]
     thresholds = [_precision_thresholds(falling, means, wanted) for wanted in PRECISIONS]
     return _f1_thresholds(falling), np.stack(thresholds, axis=1)
 
 
-def _means(falling: Floats) -> Floats:
-    return np.asarray(np.cumsum(falling, axis=0) / np.arange(1, len(falling) + 1)[:, None])
-
-
 def _precision_thresholds(falling: Floats, means: Floats, precision: float) -> Floats:
+    """(L,) The lowest thresholds with this expected precision.
+
+    Where no image reaches it, that is the precision itself: of the labels scored 0.9, nine of ten are right.
+    """
     count = np.count_nonzero(means >= precision, axis=0)  # means only fall
     thresholds = _below(falling, np.maximum(count - 1, 0))
     return np.where(count > 0, np.minimum(thresholds, precision), precision)
 
 
 def _below(falling: Floats, last: npt.NDArray[np.intp]) -> Floats:
-    """Between the last score that counts and the next one: an image's own score is no place to cut."""
+    """The midpoint between the last selected score and the next one."""
     columns = np.arange(falling.shape[1])
     here, next_ = falling[last, columns], falling[np.minimum(last + 1, len(falling) - 1), columns]
     return np.asarray((here + next_) / 2)
 
 
 def interpolate_thresholds(thresholds: Floats, precision: float) -> Floats:
-    """(L,) Thresholds for any precision, of those kept (L, P) for ``PRECISIONS``."""
+    """(L,) Thresholds for any precision, interpolated from those (L, P) for ``PRECISIONS``."""
     if not PRECISIONS[0] <= precision <= PRECISIONS[-1]:
         raise ConfigError(
             f"{param('precision')} must be from {PRECISIONS[0]} to {PRECISIONS[-1]}, not {precision:g}: "
@@ -71,11 +62,10 @@ def interpolate_thresholds(thresholds: Floats, precision: float) -> Floats:
         )
     upper = int(np.searchsorted(PRECISIONS, precision))
     if upper == 0:
-        return np.minimum(thresholds[:, 0], precision)
+        return thresholds[:, 0]
     low, high = PRECISIONS[upper - 1], PRECISIONS[upper]
     share = (precision - low) / (high - low)
-    mixed = (1 - share) * thresholds[:, upper - 1] + share * thresholds[:, upper]
-    return np.minimum(mixed, precision)  # files of older versions have 2 where no image reached a precision
+    return (1 - share) * thresholds[:, upper - 1] + share * thresholds[:, upper]
 
 
 def check_threshold(threshold: float) -> None:

@@ -1,8 +1,8 @@
 """Scores (N, L) that do not fit into memory: a file, read by blocks of images or of classes.
 
 The file is an array of NumPy's own format in tiles, (row tiles, class tiles, TILE, TILE), so that both a
-block of images and a block of classes are a few long reads. It is read, not mapped: what has been looked at
-takes no memory.
+block of images and a block of classes are a few long reads. It is read, not mapped, so pages do not count as
+memory.
 """
 
 import os
@@ -23,14 +23,14 @@ TILE = 512
 LARGEST_SCORES = 1 << 30
 """Bytes of the largest scores that are kept in memory."""
 IMAGES_BLOCK, CLASSES_BLOCK = 1 << 24, 1 << 26
-"""Scores that are looked at together: of some images, of which there are several arrays, or some classes."""
+"""Scores that are processed together: of some images, or of some classes."""
 
 
 class TiledScores:
     """Scores (N, L) float32 in a file; ``scores[a:b]`` and ``scores[:, a:b]`` are arrays.
 
-    They are written from the first image to the last by ``append``, into a new file where there is a
-    ``refusal``, which makes the error of a disk that has no room for it.
+    They are written by ``append`` from the first image to the last, into a new file if ``refusal`` is given,
+    which makes the error of a full disk.
     """
 
     ndim, dtype = 2, np.dtype(np.float32)

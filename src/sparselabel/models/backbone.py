@@ -30,7 +30,7 @@ HUB_FILES = ("model.safetensors", "pytorch_model.bin")  # names of weights on th
 class Backbone(nn.Module):
     """A timm network without its classifier, on views (B, 3, S, S) in uint8.
 
-    It normalizes its input itself, so that nobody can forget it and an exported model has it inside.
+    It includes the normalization of its input, also in an exported model.
     """
 
     mean: Tensor
@@ -97,7 +97,7 @@ class Backbone(nn.Module):
 
 
 def refuse_other_shape(views: object) -> None:
-    """Raise for what is no batch of views: an array, one view alone, or colors in the last place."""
+    """Raise unless this is a batch of views: not an array, a single view, or channels last."""
     shape = tuple(views.shape) if isinstance(views, Tensor) else None
     if shape is None or len(shape) != 4 or shape[1] != 3:
         raise ModelError(
@@ -126,13 +126,13 @@ def refuse_unit_range(views: Tensor) -> None:
 
 
 OWN = "own"
-"""The name of a backbone that is a module of the user's own begins with this, and ends with its digest."""
+"""Prefix of the name of a user's own module as a backbone; its digest follows."""
 
 
 class OwnNetwork(nn.Module):
-    """A module of the user's own that makes feature maps (B, D, h, w), as timm's networks are called.
+    """A user's own module for feature maps (B, D, h, w), with the interface of timm's networks.
 
-    Logits (B, L) pass as the features of one cell.
+    Logits (B, L) become the features of one cell.
     """
 
     def __init__(self, model: nn.Module, width: int) -> None:
@@ -251,7 +251,7 @@ def make_backbone(
 
 
 def _create_model(name: str, pretrained: bool, arguments: dict[str, Any]) -> nn.Module:
-    """``timm.create_model``; a network that must pool keeps its pooling, which cells do not go through."""
+    """``timm.create_model``; a network that cannot do without pooling keeps it, but cells bypass it."""
     import_timm()
     import timm
 
@@ -265,10 +265,10 @@ def _create_model(name: str, pretrained: bool, arguments: dict[str, Any]) -> nn.
 
 
 def refuse_without_cells(backbone: Backbone, name: str, size: int) -> None:
-    """Raise unless the network gives one grid of cells: some give class tokens alone, or several grids."""
+    """Raise unless the network returns one grid of cells: some return class tokens, or several grids."""
     try:
         backbone.grid(size)
-    except Exception as error:  # whatever a network of somebody else raises
+    except Exception as error:  # a user's network may raise anything
         if is_out_of_memory(error):
             raise
         first_line = "".join(str(error).strip().splitlines()[:1])
@@ -317,19 +317,19 @@ def _no_weights(name: str, error: Exception) -> ModelError:
 
 
 def _ask_hub(pretrained_cfg: Any) -> None:
-    """Raise at once if weights are not in the cache and the hub does not answer: timm tries for a minute."""
+    """Raise at once if weights are not cached and the hub does not answer: timm would try for a minute."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError
 
     repository = pretrained_cfg.hf_hub_id if pretrained_cfg is not None else None
     if not repository or any(isinstance(try_to_load_from_cache(repository, f), str) for f in HUB_FILES):
         return
-    with suppress(HfHubHTTPError):  # an answer, even if it is no: timm knows where else to look
+    with suppress(HfHubHTTPError):  # any answer, even a refusal: timm may find the weights elsewhere
         get_hf_file_metadata(hf_hub_url(repository, HUB_FILES[0]))
 
 
 def own_size(name: str) -> int:
-    """The side of views that a network was made for: timm's test input size."""
+    """A network's own input size: timm's test input size."""
     if name == cvt.NAME:
         return cvt.SIZE
     pretrained_cfg = known_network(name)

@@ -2,7 +2,7 @@
 
 The image logit is the mean of the cell logits. As the layer is linear, pooling the features first gives the
 same image logits with less work (Verelst 2023 supplement J), so maps are computed only on request. A boosted
-head is not linear: it always goes through the cells.
+head is not linear, so it always uses the cells.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,17 @@ from sparselabel.models.backbone import Backbone, refuse_other_shape, refuse_uni
 class Output(NamedTuple):
     """Logits (never scores) of one view of every image in a batch.
 
-    ``logits``     (B, L)
-    ``maps``       (B, L, h, w) cell logits, on request; their mean over the cells is ``logits``, except for
-                   a head that reads the class token
-    ``features``   (B, D, h, w) cell features, or (B, D) pooled ones
-    ``attention``  (B, L, h, w) of a head that has no maps: where it looks for each class, with sum 1 over
-                   the cells
+    Parameters
+    ----------
+    logits
+        (B, L)
+    maps
+        (B, L, h, w) cell logits, on request; their mean over the cells is ``logits``, except for a head on
+        the class token.
+    features
+        (B, D, h, w) cell features, or (B, D) pooled ones.
+    attention
+        (B, L, h, w) of a head that has no maps: the attention of each class, with sum 1 over the cells.
     """
 
     logits: Tensor
@@ -40,7 +45,7 @@ SMALLEST_DEVIATION = 1e-6  # a feature that varies less is constant
 
 
 class Head(nn.Module):
-    """Makes logits of features; ``heads.make_head`` has all of them by name."""
+    """Computes logits from features; ``heads.make_head`` makes one by name."""
 
     reads_token: ClassVar[bool] = False
     """Whether the logits come from the class token."""
@@ -58,8 +63,8 @@ class LinearHead(Head):
     BoostLU (Kim et al. 2023, Bridging the Gap between Model Explanations in Partially Annotated Multi-label
     Classification), which uses 5.
 
-    The layer sees features less ``center``, divided by ``scale``: 0 and 1, until ``standardize`` is called.
-    From then on ``unit_norm`` is set too: an image's pooled features have norm 1 before.
+    The layer's input is (features − ``center``) / ``scale``: 0 and 1, until ``standardize`` is called. This
+    also sets ``unit_norm``: an image's pooled features are scaled to norm 1 first.
     """
 
     center: Tensor
@@ -76,11 +81,12 @@ class LinearHead(Head):
 
     @torch.no_grad()
     def standardize(self, features: Tensor, positive_share: Tensor) -> None:
-        """Begin with the share of positives of every class (L,), and see features as varied as these (N, D).
+        """Start from the share of positives of every class (L,); standardize inputs by these features (N, D).
 
-        The norm of an image's features says little about what it shows.
-        Random weights would be noise that features of little variance never unlearn. A step of Adam moves
-        a logit by up to the sum of the features times the rate: divided by D, a rate means the same for any.
+        The norm of an image's features says little about what it shows, so it becomes 1. Weights start at 0:
+        random ones would be noise that features of little variance never unlearn. A step of Adam moves a
+        logit by up to the sum of the features times the rate, so they are divided by D, and a rate means the
+        same for any D.
         """
         self.unit_norm.fill_(True)
         deviation, mean = standard_deviation_and_mean(F.normalize(features))
@@ -98,6 +104,10 @@ class LinearHead(Head):
         norm = torch.linalg.vector_norm(pooled, dim=1).clamp(min=SMALLEST_DEVIATION)
         norm = torch.where(self.unit_norm, norm, 1.0)
         return features / norm.view(-1, *(1,) * (features.ndim - 1))
+
+    def of_standardized(self, features: Tensor, maps: bool = False) -> Output:
+        """Logits of pooled features (B, D) that ``standardized`` has seen; there are no maps of them."""
+        return Output(self.linear(features), None, features)
 
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
         """Logits of cell features (B, D, h, w), or of pooled features (B, D), which have no maps."""
@@ -119,9 +129,9 @@ class LinearHead(Head):
 
 
 class LogitsHead(Head):
-    """No head: the backbone is a module of the user's own that returns logits, as those of one cell.
+    """No head: the backbone is a user's own module that returns logits, as those of one cell.
 
-    Maps have that one cell: such a model does not say where.
+    Maps have that one cell.
     """
 
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
@@ -129,7 +139,7 @@ class LogitsHead(Head):
 
 
 def standard_deviation_and_mean(features: Tensor) -> tuple[Tensor, Tensor]:
-    """(D,) Both, of features (N, D); a feature that is constant has the deviation 1."""
+    """(D,) Standard deviation and mean of features (N, D); a constant feature has the deviation 1."""
     deviation, mean = torch.std_mean(features, dim=0, correction=0)
     constant = deviation <= SMALLEST_DEVIATION * (mean.abs() + SMALLEST_DEVIATION)
     return torch.where(constant, 1.0, deviation), mean
@@ -138,7 +148,7 @@ def standard_deviation_and_mean(features: Tensor) -> tuple[Tensor, Tensor]:
 def boosted(cells: Tensor, boost: float) -> Tensor:
     """BoostLU: logits of cells above 0 are multiplied before their mean (Kim et al. 2023).
 
-    By ``boost``, for which the paper takes 5, in training and in evaluation.
+    By ``boost``, 5 in the paper, in training and in evaluation.
     """
     return torch.where(cells > 0, boost * cells, cells)
 

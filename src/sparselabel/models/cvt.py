@@ -106,7 +106,7 @@ class QuickGELU(nn.Module):
 def _drop_branches(layer: Any, rate: float) -> None:
     """Drop attention and MLP before they are added, as the authors do: transformers drops the sum too.
 
-    An image whose sum is dropped is lost: nothing of it is left for the layers after.
+    Dropping the sum would leave nothing of an image for the layers after.
     """
     import_timm()
     from timm.layers.drop import DropPath

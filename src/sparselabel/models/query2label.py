@@ -71,16 +71,16 @@ class QueryHead(Head):
                     nn.init.xavier_uniform_(parameter)
 
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
-        """Logits of cell features (B, D, h, w). It has no maps and returns attention in their place.
+        """Logits of cell features (B, D, h, w).
 
-        That of the last decoder layer, the mean over its heads.
+        It has no maps and returns the attention of the last decoder layer instead, the mean over its heads.
         """
         logits, attention = self._decode(features, need_weights=maps)
         attention_maps = attention.reshape(*logits.shape, *features.shape[2:]) if maps else None
         return Output(logits, None, features, attention_maps)
 
     def _decode(self, features: Tensor, need_weights: bool) -> tuple[Tensor, Tensor]:
-        """Logits (B, L) and, if asked for, attention (B, L, h·w)."""
+        """Logits (B, L) and, on request, attention (B, L, h·w)."""
         cells = self.input_proj(features)
         pos = sine_position_encoding(cells).flatten(2).transpose(1, 2)
         memory = cells.flatten(2).transpose(1, 2)
@@ -137,7 +137,7 @@ class _EncoderLayer(nn.Module):
 
 
 class _DecoderLayer(nn.Module):
-    """Cross-attention of class queries to cells, after self-attention among them if asked for (post-norm)."""
+    """Cross-attention of class queries to cells, after optional self-attention among them (post-norm)."""
 
     def __init__(self, width: int, heads: int, inner: int, self_attention: bool) -> None:
         super().__init__()

@@ -39,8 +39,8 @@ class PatchHead(Head):
 class TokenHead(Head):
     """A linear layer on the class token: the plain ViT or DeiT (PatchML table 4).
 
-    Its maps are the same layer on the patch tokens, which no loss ties to the logits (ours: with them every
-    method runs on this model too).
+    Its maps are the same layer on the patch tokens, which are not tied to the logits (ours, so that every
+    method runs on this model).
     """
 
     reads_token = True
@@ -68,7 +68,7 @@ def coupled(classifier: Classifier, views: Tensor) -> Output:
 
 
 def with_attention(backbone: Backbone, run: Callable[[], Any]) -> tuple[Any, Tensor]:
-    """What ``run`` returns, and the class token's attention to each patch (B, h, w) while it ran.
+    """The result of ``run``, and the class token's attention to each patch (B, h, w) during it.
 
     The mean over heads, the sum over blocks (TS-CAM eq. 4).
     """
@@ -98,9 +98,9 @@ def with_attention(backbone: Backbone, run: Callable[[], Any]) -> tuple[Any, Ten
 class _Attention(TorchFunctionMode):
     """Keeps the class token's row of every attention that is computed, (B, T), the mean over heads.
 
-    It sees the queries and keys that torch is given, so positions that turn them (EVA, DINOv3) and biases
-    (BEiT) are in the row, whatever a block does before. Fused attention gives no weights away, so the one row
-    is computed again, with values of which each is one token's own: their mix is the weights.
+    It sees the queries and keys that torch is given, so rotary positions (EVA, DINOv3) and biases (BEiT) are
+    included. Fused attention does not return weights, so the row is computed again with one-hot values, which
+    gives the weights.
     """
 
     def __init__(self) -> None:

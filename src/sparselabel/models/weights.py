@@ -3,6 +3,7 @@
 import re
 import sys
 import warnings
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def _converted(tensors: dict[str, Tensor], network: nn.Module) -> dict[str, Tens
     full = {key: value.float() if value.is_floating_point() else value for key, value in tensors.items()}
     try:
         converted: dict[str, Tensor] = checkpoint_filter_fn(full, network)
-    except (AttributeError, KeyError, RuntimeError):  # another family: its tensors are named as unknown
+    except (AttributeError, KeyError, RuntimeError):  # another family: its tensors are reported as unknown
         return tensors
     return converted
 
@@ -64,13 +65,15 @@ NUMBERS: list[Any] = [
     np.dtypes.Float32DType,
 ]
 COUNTER = "num_batches_tracked"  # of batch norm, which a file may leave out
+SHARED = 1 << 30
+"""Bytes by which tensors may be larger than their file: expanded and tied ones share theirs."""
 PREFIXES = ("module.", "backbone.", "network.", "model.", "encoder.")
 
 
 def load_weights(network: nn.Module, path: Path, *, partial: bool = False) -> None:
     """Load a file's weights into a network without classifier; entries of a classifier are ignored.
 
-    A file that does not fit the whole network is refused, unless ``partial``; the error names what it lacks.
+    A file that does not fit the whole network is an error that names what is missing, unless ``partial``.
     """
     wanted, tensors = network.state_dict(), read_tensors(path)
     if is_released(tensors):
@@ -145,6 +148,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             from safetensors.torch import load_file
 
             return load_file(path)
+        _refuse_compressed(path)
         with torch.serialization.safe_globals(NUMBERS):
             content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
@@ -161,9 +165,27 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             "save a model's own (torch.save(model.state_dict(), file))",
             "take another file",
         )
-    return {
+    tensors = {
         key: value for key, value in content.items() if isinstance(key, str) and isinstance(value, Tensor)
     }
+    size = sum(value.numel() * value.element_size() for value in tensors.values())
+    if size > path.stat().st_size + SHARED:
+        raise ModelError(
+            f"{path} has {path.stat().st_size:,} bytes, and its tensors would take {size:,}",
+            "take another file",
+            what=path,
+            value=size,
+        )
+    return tensors
+
+
+def _refuse_compressed(path: Path) -> None:
+    """Raise for an archive of torch's that is packed: a few megabytes may be terabytes of zeros."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            size = sum(info.file_size for info in archive.infolist())
+        if size > path.stat().st_size + SHARED:
+            raise ValueError(f"it is compressed, and would take {size:,} bytes")
 
 
 def _reason(error: Exception) -> str:

@@ -15,7 +15,7 @@ from sparselabel.inference.class_thresholds import load_class_thresholds, thresh
 from sparselabel.inference.saved_scores import saved_scores
 from sparselabel.losses.registry import needs_expected_positives
 from sparselabel.report.figures.style import names_of
-from sparselabel.run import EpochRecord, Run, saw_hidden_labels
+from sparselabel.run import EpochRecord, Run
 
 SPLITS = {"test": "test", "val": "validation"}
 """Splits that a report can be about, and what result.json calls them."""
@@ -35,7 +35,7 @@ class ShownRun:
     @property
     def oracle(self) -> bool:
         """Whether its method saw hidden labels."""
-        return saw_hidden_labels(self.result, self.config.method)
+        return bool(self.result["oracle"])
 
     @property
     def expected(self) -> dict[str, Any] | None:
@@ -130,7 +130,7 @@ def _with_thresholds_as_they_are(run: Run) -> dict[str, Any]:
             continue
         thresholds = load_class_thresholds(run)
         before = [(row["threshold"], row["trust"]) for row in decided["classes"]]
-        if "expected" in decided and before == [(row.threshold, row.trust) for row in thresholds.classes]:
+        if before == [(row.threshold, row.trust) for row in thresholds.classes]:
             continue
         with suppress(DataError, RunError):  # scores of other images, or images that are gone
             saved = saved_scores(run, split)
@@ -146,8 +146,8 @@ def _epochs(folder: Run) -> list[dict[str, Any]]:
 
 
 def _refuse_other_data(first: ShownRun, other: ShownRun, split: str | None) -> None:
-    here, there = (run.about["data_digest"].get(split or "train") for run in (first, other))
-    if here != there or first.about["classes"] != other.about["classes"]:
+    one_digest, other_digest = (run.about["data_digest"].get(split or "train") for run in (first, other))
+    if one_digest != other_digest or first.about["classes"] != other.about["classes"]:
         raise RunError(
             f"{first.folder.path} and {other.folder.path} have other data in split {split or 'train'!r}: "
             "their numbers do not compare",

@@ -112,7 +112,7 @@ def threshold_rows(about: ReportData) -> list[ThresholdRow]:
     """Every class of the first run at its own threshold; empty for runs that have none."""
     measured = None if about.split is None else about.reference.measured(about.split)
     decided = (measured or {}).get("decided")
-    if measured is None or not decided or "expected" not in decided:
+    if measured is None or not decided:
         return []
     labels = about.data.train.observed.counts().tolist()
     kind = "" if measured["labels"] == "complete" else "expected_"
@@ -120,6 +120,7 @@ def threshold_rows(about: ReportData) -> list[ThresholdRow]:
     for row, number, positives in zip(decided["classes"], labels, measured["classes"], strict=True):
         shown = positives["positive"]
         known = bool(kind or shown)  # else nothing is there to be found
+        known = known and shown < measured["images"]  # else there is nothing to tell it from
         precision, recall = (
             _with_bar(row[f"{kind}{key}"] if known else None) for key in ("precision", "recall")
         )
@@ -268,7 +269,7 @@ class CalibratedRun:
 
 
 def calibrated_runs(about: ReportData) -> list[CalibratedRun]:
-    """The runs that chose thresholds, in their order; runs of older versions have not."""
+    """The runs with thresholds of their own, in their order."""
     rows = []
     for name, decided in _decided(about).items():
         calibration = decided["calibration"] or {}

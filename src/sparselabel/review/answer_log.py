@@ -2,6 +2,7 @@
 
 import csv
 import os
+import stat
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from sparselabel.data.answers import (
     read_answers,
 )
 from sparselabel.errors import ConfigError, RunError, param
+from sparselabel.files import named
 from sparselabel.locks import locked
 
 
@@ -40,8 +42,15 @@ class AnswerFile:
             problem = f"{param('reviewer')} must be text in UTF-8, not {reviewer!r}"
             raise ConfigError(problem, what="reviewer", value=reviewer) from error
         path.parent.mkdir(parents=True, exist_ok=True)
+        # In a run from elsewhere it may be a link: answers have its classes in them, and go nowhere else.
+        if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+            raise RunError(
+                f"{path} cannot be written (it is a link, or no file)",
+                f"name the file that is meant ({param('answers')})",
+                what=path,
+            )
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except OSError as error:
             raise RunError(
                 f"{path} cannot be written ({error.strerror})", f"choose another file ({param('answers')})"
@@ -114,14 +123,15 @@ class AnswerFile:
     def _write(self, content: bytes) -> None:
         """Append all of it and wait for the disk; what cannot be written whole is not there at all."""
         before = os.fstat(self._file).st_size
-        try:
-            rest = memoryview(content)
-            while rest:
-                rest = rest[os.write(self._file, rest) :]
-            os.fsync(self._file)
-        except OSError:
-            os.ftruncate(self._file, before)
-            raise
+        with named(self.path):
+            try:
+                rest = memoryview(content)
+                while rest:
+                    rest = rest[os.write(self._file, rest) :]
+                os.fsync(self._file)
+            except OSError:
+                os.ftruncate(self._file, before)
+                raise
 
 
 def _finished(torn: bytes) -> bytes:

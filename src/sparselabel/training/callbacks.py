@@ -27,16 +27,16 @@ class Callback:
     """
 
     def on_fit_start(self, trainer: "Trainer") -> None:
-        """Before the first epoch, also of a run that is resumed."""
+        """Called before the first epoch, and when a run is resumed."""
 
     def on_step_end(self, trainer: "Trainer", losses: dict[str, Tensor]) -> None:
-        """After every step of the optimizer, with the losses of the step by name."""
+        """Called after every optimizer step, with the losses of the step by name."""
 
     def on_epoch_end(self, trainer: "Trainer", record: dict[str, Any]) -> None:
-        """After every epoch, with what metrics.jsonl says of it: epoch, phase, losses, validation."""
+        """Called after every epoch, with its line of metrics.jsonl: epoch, phase, losses, validation."""
 
     def on_fit_end(self, run: "Run") -> None:
-        """When the run is finished and its files are written."""
+        """Called when the run is finished and its files are written."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Hooks:
     Parameters
     ----------
     callbacks
-        Called while it trains.
+        Called during training.
     loggers
         Fabric's loggers (CSV, TensorBoard, W&B, MLflow): they get losses and validation after every epoch.
     optimizer

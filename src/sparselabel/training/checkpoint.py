@@ -8,7 +8,7 @@
                                             only what tells which of their lines belong to it
                     /state.json             epoch, phase, best epoch, checksums of the others
 
-Kept are the newest and the best. Random state is not in it: every epoch seeds its generators anew.
+The newest and the best are kept. Random state is not saved: every epoch seeds its generators anew.
 """
 
 import os
@@ -76,7 +76,7 @@ class TrainingState:
     best: float | None = None
 
     def in_new_phase(self, name: str) -> "TrainingState":
-        """A new phase begins; what counts in the end is the best epoch of the last one."""
+        """The state at the start of a new phase, in which no epoch is the best yet."""
         return TrainingState(self.epochs, name, self.epochs, False, self.epochs, None)
 
 
@@ -195,7 +195,7 @@ class Checkpoint:
         return state
 
     def restore_method(self, method: ComposedLoss, fabric: "Fabric") -> None:
-        """Bring the method and its memories back to this moment."""
+        """Restore the method and its memories."""
         method.load_state_dict(load_tensors(self._checked("method.safetensors")))
         share = Share(fabric.global_rank, fabric.world_size)
         for name, memory in method.row_stores().items():
@@ -207,7 +207,7 @@ class Checkpoint:
 
     @property
     def in_files(self) -> bool:
-        """Whether some of what the method remembers is in files, which have the newest checkpoint only."""
+        """Whether some memories are in files, which hold the newest checkpoint only."""
         return any(name.endswith("/identity") for file in self._memory_files() for name in _names(file))
 
     def _memory_state(self, name: str, process: int) -> dict[str, Tensor]:
@@ -226,7 +226,7 @@ class Checkpoint:
         return state
 
     def _checked(self, name: str) -> Path:
-        """A file of it, whose bytes are those that were written; it is looked at when first used."""
+        """The path of one of its files, whose checksum is compared when it is first used."""
         file = self.path / name
         if name in self._unchecked:
             with _reading(file):
@@ -247,14 +247,14 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file, mapped: what is read of it counts as memory of the process."""
+    """The tensors of a file, memory-mapped."""
     with _reading(path):
         return load_file(path)
 
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Say what to do when a file of a checkpoint is damaged or gone."""
+    """Turn errors of reading a checkpoint's file into a ``RunError`` with a remedy."""
     try:
         yield
     # torch raises what its unpickler meets in a damaged file: EOFError, IndexError, RuntimeError, ...
@@ -278,14 +278,14 @@ def _names(path: Path) -> list[str]:
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write tensors to a file; those on a GPU, or not in order, are copied before."""
+    """Write tensors to a file and sync it to the disk."""
     save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, path)
     _sync(path)
 
 
 @contextmanager
 def disk_errors(what: str, comfort: str) -> Iterator[None]:
-    """Say what to do when tensors cannot be written; libraries differ in their error for a full disk."""
+    """Turn errors of writing into a ``ResourceError``: libraries differ in their error for a full disk."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
@@ -304,19 +304,19 @@ def _sync(path: Path) -> None:
 
 
 def files_of(method: ComposedLoss) -> list[FileRowStore]:
-    """The memories that are kept in files, also those that are not written before the warm-up is over."""
+    """The row stores in files, including those that are first written after the warm-up."""
     values = (value for module in method.modules() for value in vars(module).values())
     return [value for value in values if isinstance(value, FileRowStore)]
 
 
 def in_ram(method: ComposedLoss) -> int:
-    """Bytes of the memories in RAM when all are filled; every checkpoint holds them."""
+    """Bytes of the row stores in RAM when all are filled; every checkpoint holds them."""
     values = {id(value): value for module in method.modules() for value in vars(module).values()}
     return sum(value.rows * value.row_bytes for value in values.values() if isinstance(value, RamRowStore))
 
 
 def say_where(method: ComposedLoss, machine: Machine, log: Log) -> None:
-    """Name the files and their sizes; and that RAM was asked for in vain, if the run was begun with files."""
+    """Log which row stores are in files, and their sizes."""
     files = files_of(method)
     if not files:
         return
@@ -327,7 +327,7 @@ def say_where(method: ComposedLoss, machine: Machine, log: Log) -> None:
 
 
 def refuse_best_start(method: ComposedLoss) -> None:
-    """Raise if a phase is to start from the best epoch, which files do not have."""
+    """Raise if fine-tuning shall start from the best epoch and row stores are in files, which lack it."""
     files = files_of(method)
     if files:
         raise ConfigError(
@@ -338,7 +338,7 @@ def refuse_best_start(method: ComposedLoss) -> None:
 
 
 def _name(memory: FileRowStore) -> str:
-    """Running scores, heat maps, ...: its file is called so, with the process that it is of after it."""
+    """What it stores, from the name of its file: running scores, heat maps, ..."""
     return memory.path.stem.rsplit("-", 3)[0].replace("-", " ")
 
 
@@ -351,8 +351,8 @@ def refuse_full_disk(
 ) -> None:
     """Raise if checkpoints and files of the method cannot fit where the run is.
 
-    Counted is what will be there for sure: without a validation the newest is the best, and of the weights of
-    a head alone, which are few, nothing is known yet.
+    This is a lower bound: without validation the newest checkpoint is the best, and the weights of a head
+    alone are left out.
     """
     at_once = min(CHECKPOINTS if validated else CHECKPOINTS - 1, config.finetune.epochs or config.head.epochs)
     model, trained = _weights(config, network)
@@ -362,17 +362,17 @@ def refuse_full_disk(
     files = sum(memory.bytes_still_needed()[1] for memory in files_of(method))
     needed = max(at_once * one, max(at_once - 1, 1) * one + model) + files
     written = _size_of([*run.checkpoints.rglob("*"), run.model_file])  # what the run will write over
-    there = free_disk(run.path) + written // fabric.world_size
+    free = free_disk(run.path) + written // fabric.world_size
     if not files:  # beside new files there must be room for the old ones, until a checkpoint is safe
-        there += _size_of(files_of_others(run.memory, fabric.world_size)) // fabric.world_size
-    if needed <= there:
+        free += _size_of(files_of_others(run.memory, fabric.world_size)) // fabric.world_size
+    if needed <= free:
         return
     beside = f", and {format_bytes(files)} of files" if files else ""
     remembered = f" ({format_bytes(memories)} of it what {config.method} remembers of every image)"
     in_files = f"take {param('memories', 'file')} (once {format_bytes(2 * memories)} instead)"
     raise ResourceError(
         f"the run needs {format_bytes(needed)} of disk: {at_once} × {format_bytes(one)} for checkpoints"
-        f"{remembered if memories else ''}{beside}; {format_bytes(there)} are free in {run.path}",
+        f"{remembered if memories else ''}{beside}; {format_bytes(free)} are free in {run.path}",
         "make room",
         f"take an {param('out')} on a larger disk",
         *([in_files] if memories > trained else []),

@@ -1,7 +1,7 @@
 """The class prior of the class-aware selective loss: from a file, or from an earlier run.
 
-CSL = Ben-Baruch et al. (2022), §3.3: where few labels are known, their counts say little of how often classes
-are there; a model trained on the known labels alone says it better, by its mean scores.
+CSL = Ben-Baruch et al. (2022), §3.3: where few labels are known, their counts are a poor estimate of class
+frequencies; the mean scores of a model trained on the known labels alone are a better one.
 """
 
 import math
@@ -15,9 +15,10 @@ from torch import Tensor
 from sparselabel.config import AUTO, TrainConfig
 from sparselabel.errors import ConfigError, DataError, listing, param
 from sparselabel.file_formats import read_json
-from sparselabel.losses.base import ComposedLoss, in_chunks
+from sparselabel.losses.base import ComposedLoss
 from sparselabel.losses.class_selective import SelectiveUnknown
 from sparselabel.losses.registry import parse, settings_of
+from sparselabel.losses.step import in_chunks
 from sparselabel.schema import Share
 
 SHORTER = 4  # a run for the prior has this part of the epochs (ours)
@@ -73,7 +74,7 @@ def _of_json(file: Path) -> dict[str, float]:
 
 
 def _of_table(file: Path) -> dict[str, float]:
-    from sparselabel.data.readers.csv_parquet import open_cells
+    from sparselabel.data.readers.table_files import open_cells
 
     shares: dict[str, float] = {}
     with open_cells(file, "class") as cells:

@@ -3,10 +3,10 @@
     checks of a run ─▶ model, loaders, memories ─▶ per phase: steps of its last epoch ─▶ one batch of scores
                     └▶ what is estimated before training: K from features, a prior by a run of its own
 
-Steps are those of a phase's last epoch, when all terms have joined; the first of them makes the optimizer's
-state, so the most memory of steps is that of the second. Then weights are written to the temporary folder and
-read back, as a run does with its best epoch: for large models that is the peak. What the method remembers of
-every image is made as in a run if it belongs in RAM; of what belongs in files only the size is told.
+Steps are those of a phase's last epoch, when all terms are active. The first creates the optimizer's state,
+so memory peaks at the second. Then weights are written to the temporary folder and read back, as a run does
+with its best epoch: for large models that is the peak. Row stores in RAM are allocated as in a run; of those
+in files only the size is computed.
 """
 
 import time
@@ -38,7 +38,8 @@ from sparselabel.distributed import default_precision
 from sparselabel.files import require_folder_to_write
 from sparselabel.inference.class_thresholds import MOST_SCORES
 from sparselabel.inference.scorer import BATCH, Scorer
-from sparselabel.losses.base import ComposedLoss, Layout, Progress, Step
+from sparselabel.losses.base import ComposedLoss
+from sparselabel.losses.step import Layout, Progress, Step
 from sparselabel.metrics.tiled_scores import LARGEST_SCORES
 from sparselabel.models.classifier import Output
 from sparselabel.resources import available_memory, forget_peak, free_disk, peak_memory
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
 
 
 STEPS = 6  # at most, of a phase
-LONG = 20.0  # seconds after which two steps will do
+LONG = 20.0  # seconds of a phase, after which two steps are enough
 
 
 BYTES_OF_SCORE = 4
@@ -105,10 +106,10 @@ class RunCost:
     ``features`` are bytes of stored features beside the data, ``features_in_ram`` those of them in RAM too,
     ``features_time`` the seconds to compute them; ``files`` what the method keeps in files of the run;
     ``model`` the final model. ``expected_time`` are the seconds to estimate expected positives from features,
-    ``prior_time`` and ``prior_disk`` what the run takes that finds the prior: both come before training.
-    ``gpu_there``, ``ram_there`` and ``disk_there`` are what the machine has (the GPU in all, others free);
-    when free RAM was looked at, the process already had ``ram_taken``. ``ram_at_end`` is what scores,
-    calibration and measures take beside what training holds; ``scores`` are bytes of those that are kept.
+    ``prior_time`` and ``prior_disk`` the cost of the run that finds the prior: both come before training.
+    ``gpu_there``, ``ram_there`` and ``disk_there`` are what the machine has (the GPU in total, others free);
+    ``ram_taken`` is what the process had when free RAM was measured. ``ram_at_end`` is what scores,
+    calibration and metrics take beside what training holds; ``scores`` are the bytes of the saved scores.
     """
 
     phases: tuple[PhaseCost, ...]
@@ -160,7 +161,7 @@ class RunCost:
 
 @dataclass
 class FirstBatchLoaders(PhaseLoaders):
-    """Loaders that compute no more stored features than a batch: the others are made up.
+    """Loaders that compute stored features of one batch and repeat them for all images.
 
     ``to_come`` counts the bytes of features that a run would compute, in ``time`` seconds, and ``in_ram``
     those of them that it would hold: pooled ones; those of cells stay in their file.
@@ -202,7 +203,7 @@ class FirstBatchLoaders(PhaseLoaders):
 def timed(
     loader: Loader, count: int, fabric: "Fabric", workers: int, model: Callable[[Tensor], Any]
 ) -> tuple[float, Any]:
-    """Seconds an image, of a batch loaded and seen by the model, and its output.
+    """Seconds per image to load a batch and run the model on it, and the output.
 
     Workers load while the model works.
     """
@@ -230,13 +231,13 @@ def dry_run(
     handling: Handling | None = None,
     command: Sequence[str] = (),
 ) -> RunCost:
-    """Refuse what a run would refuse, take a few steps of each phase, and tell what the run would cost."""
+    """Make the checks of a run, take a few steps of each phase, and return what the run would cost."""
     machine, handling = machine or Machine(), handling or Handling()
     require_folder_to_write(out)
     resolved = resolve(data, config)
     config = resolved.config
-    there = Run(out)
-    there.goes_on(config, run_metadata(data, command, config), resume=handling.resume, force=handling.force)
+    run = Run(out)
+    run.goes_on(config, run_metadata(data, command, config), resume=handling.resume, force=handling.force)
     prior = None
     if trains_for_prior(config):
         prior = dry_run(data, run_before(config), out / "prior", machine, handling, command)
@@ -246,7 +247,7 @@ def dry_run(
         for note in resolved.notes:
             log.say(note)
         backbone = LazyBackbone(config)
-        trainer = Trainer(data, config, there, log, fabric, machine, backbone, FirstBatchLoaders)
+        trainer = Trainer(data, config, run, log, fabric, machine, backbone, FirstBatchLoaders)
         loaders = cast("FirstBatchLoaders", trainer.loaders)
         loaders.check(trainer.network)
         estimating = seconds_to_estimate(loaders) if is_estimated(config) else 0.0
@@ -256,7 +257,7 @@ def dry_run(
         forget_peak()
         taken = peak_memory()
         trainer.run = log.run
-        rows = rows_of(len(data.train), fabric.global_rank, fabric.world_size)
+        rows = trainer.rows
         if files:
             rows = _rows_of_steps(config, data, fabric)
             trainer.method = _for_a_few(rows, trainer).to(fabric.device)
@@ -286,7 +287,7 @@ def dry_run(
 
 
 def _measured(trainer: Trainer, name: str, rows: Rows) -> PhaseCost:
-    """Take a few steps of a phase and score a batch; what each costs."""
+    """Take a few steps of a phase and score a batch; returns their cost."""
     device, solves = trainer.fabric.device, trainer.needs.solves
     forget_peak()
     _gpu(device, torch.cuda.reset_peak_memory_stats)
@@ -305,7 +306,7 @@ def _measured(trainer: Trainer, name: str, rows: Rows) -> PhaseCost:
         _scored_in_epoch(trainer),
         scoring,
         ram=peak_memory() + unmeasured,
-        # What torch has reserved at the most: other programs cannot have it, used or not.
+        # The peak of what torch has reserved, used or not: other programs cannot have it.
         gpu=_gpu(device, torch.cuda.max_memory_reserved),
         checkpoint=_checkpoint(trainer, stage),
     )
@@ -317,7 +318,7 @@ def _gpu(device: torch.device, ask: Callable[[torch.device], Any]) -> int:
 
 
 def _to_find(prior: RunCost, images: int) -> float:
-    """Seconds to train and to score the training images; the features are those of the run itself."""
+    """Seconds to train for the prior and to score the training images; stored features are shared."""
     return prior.seconds - prior.features_time + images * prior.phases[-1].scoring
 
 
@@ -336,7 +337,7 @@ def _scan(trainer: Trainer, stage: Stage, rows: Rows, progress: Progress) -> Ite
 
 
 def _rows_of_steps(config: TrainConfig, data: Dataset, fabric: "Fabric") -> Rows:
-    """The rows of the steps to be taken, and of some more, as memories are told of those to come."""
+    """The rows of the steps to take, and of a few more that are prefetched."""
     rows, epoch = {fabric.global_rank}, 0
     for phase in config.phases.values():
         epoch += phase.epochs
@@ -390,7 +391,7 @@ def _steps(trainer: Trainer, stage: Stage, rows: Rows, report: Any) -> float:
 
 
 def _scoring(trainer: Trainer, stage: Stage) -> float:
-    """Seconds to score per image."""
+    """Seconds to score an image."""
     loader = trainer.loaders.one_batch(stage.name)
     scorer = Scorer(stage.eval_module, trainer.fabric.device, trainer.config.precision)
     workers = worker_processes(trainer.machine.workers, trainer.fabric.device)
@@ -399,9 +400,9 @@ def _scoring(trainer: Trainer, stage: Stage) -> float:
 
 
 def _write_and_load(trainer: Trainer, stage: Stage) -> int:
-    """Write the weights and load them, as those of the best epoch; returns bytes of RAM that were not taken.
+    """Write the weights and load them, as a run does with its best epoch; returns bytes to add to the peak.
 
-    That is none, but where the temporary folder has no room: then a copy to write, and the file read back.
+    These are 0 unless the temporary folder has no room: then a copy to write, and the file read back.
     """
     weights = weights_of(stage.eval_module, stage.name == "head")
     size = bytes_of(weights.values())
@@ -415,7 +416,7 @@ def _write_and_load(trainer: Trainer, stage: Stage) -> int:
 
 
 def _scored_in_epoch(trainer: Trainer) -> int:
-    """Images that a process scores around every epoch: validation, and what a method wants to look over."""
+    """Images that a process scores per epoch: those of validation, and of the method's scan."""
     scan = len(trainer.data.train) * trainer.needs.scan
     return (_size(trainer, "val") + scan) // trainer.fabric.world_size
 
@@ -427,7 +428,7 @@ def _scored_at_end(trainer: Trainer) -> int:
 
 
 def _ram_at_end(trainer: Trainer) -> int:
-    """Bytes that scores take when training is over, and what is made of them; some are in files."""
+    """Bytes of scores and their metrics when training is over; some are in files."""
     classes = len(trainer.data.classes)
     entries = [classes * _size(trainer, split) for split in ("val", "test")]
     stored = sum(BYTES_OF_SCORE * n for n in entries if BYTES_OF_SCORE * n <= LARGEST_SCORES)

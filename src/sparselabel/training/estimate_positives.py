@@ -28,15 +28,15 @@ from sparselabel.training.network import LazyBackbone
 from sparselabel.training.phase_loaders import PhaseLoaders
 from sparselabel.training.resolve import expected_file, is_estimated
 
-LONG = 1_000_000  # labels from which on estimating takes seconds, and is told of
-SAMPLE = 500  # images that tell how long estimating takes
+LONG = 1_000_000  # labels from which on estimating takes seconds, and is logged
+SAMPLE = 500  # images on which the time of estimating is measured
 
 
 def new_counts(loaders: PhaseLoaders, *, thresholds: bool = False) -> ClassCounts | None:
-    """The expected positives of every class, if they come from a file or are to be estimated now.
+    """The expected positives of every class, read from a file or estimated; None if nothing needs them.
 
-    With ``thresholds`` also those that only calibration needs: without them K is guessed from the labels of
-    validation, and far too low.
+    With ``thresholds`` also those that only calibration needs, which would otherwise guess a far too low K
+    from the labels of validation.
     """
     data, config, file = loaders.data, loaders.config, expected_file(loaders.config)
     if file is not None:
@@ -86,9 +86,9 @@ def _features(loaders: PhaseLoaders) -> npt.NDArray[np.float32] | None:
 
 
 def _annotations(data: Dataset) -> LabelMatrix:
-    """The labels to estimate from: not reviewers' answers, as what they were asked about is no random choice.
+    """The labels to estimate from, without reviewers' answers: questions are no random choice of labels.
 
-    Taken for annotations, they say that many images have one class and some have several: K is far too low.
+    Taken for annotations, answers would make K far too low.
     """
     before = data.annotations
     return before.matrix if before.has(POSITIVE) else data.train.observed.matrix
@@ -102,7 +102,7 @@ def _estimated(features: npt.NDArray[np.float32] | None, data: Dataset, seed: in
 def seconds_to_estimate(loaders: PhaseLoaders) -> float:
     """The seconds that estimating takes once features exist, measured on random features of some images.
 
-    Two sizes tell what comes once and what comes for each image.
+    Two sizes separate the fixed cost from that per image.
     """
     labels, classes, seed = _annotations(loaders.data), loaders.data.classes, loaders.config.seed
     if not needs_features(labels):
@@ -128,7 +128,7 @@ def _seconds(
 
 
 def counts_of_run(loaders: PhaseLoaders, run: Run, *, thresholds: bool = False) -> ClassCounts | None:
-    """The counts that a run was begun with, whatever became of a file since; new ones if it had none yet."""
+    """The counts that a run was begun with, from its folder; new ones if it has none yet."""
     if run.expected_file.exists():
         return read_expected(run.expected_file, loaders.data.classes)
     return new_counts(loaders, thresholds=thresholds)
@@ -146,7 +146,7 @@ def expected_positives(
 
     ``auto`` takes the features of the configuration's backbone as it is before training, computed once and
     kept beside the data; ``counted`` reads ``labels``, a table of complete labels of some random training
-    images. The truth is never looked at.
+    images. The true labels are never used.
     """
     if how == "counted":
         if labels is None:
@@ -158,14 +158,6 @@ def expected_positives(
         raise ConfigError("a table of labels is for counting", *remedies)
     loaders = _loaders(data, config, machine or Machine(), quiet)
     return _estimated(_features(loaders), data, config.seed)
-
-
-def training_features(
-    data: Dataset, config: TrainConfig, machine: Machine, quiet: bool = False
-) -> npt.NDArray[np.float32]:
-    """(N, D) Features of the training images by the untrained backbone, kept beside the data."""
-    features: npt.NDArray[np.float32] = _loaders(data, config, machine, quiet).features("train").numpy()
-    return features
 
 
 def _loaders(data: Dataset, config: TrainConfig, machine: Machine, quiet: bool) -> PhaseLoaders:

@@ -1,10 +1,9 @@
 """Stored features of a frozen backbone, computed once and saved with the data (Cole 2021's linear protocol).
 
 Pooled ones (N, D) in float32, or those of cells (N, D, h, w) in float16, for methods and heads that look at
-cells. A file is found by everything that decides its content: the images, the backbone and its weights, the
-view, and the engine. Features of the same images that are kept for another split, or beside other prepared
-data in the same folder, are taken from there: labels do not change them. Those of images in memory are of
-their data alone.
+cells. A file's name is a hash of all that decides its content: the images, the backbone and its weights, the
+view, and the engine. Features of the same images are also taken from another split, or from prepared data in
+the same folder: labels do not change them. Features of images in memory belong to their data alone.
 """
 
 import hashlib
@@ -73,7 +72,7 @@ def _digests_file(file: Path) -> Path:
 
 
 def features_elsewhere(file: Path, split: PreparedSplit) -> list[Path]:
-    """Files that together have the features of all images of a split; none where some image is in none."""
+    """Files that together have the features of all images of a split; empty if an image is missing."""
     key, beside = file.stem.rpartition("-")[2], file.parent.parent.parent
     others = [*file.parent.glob(f"*-{key}.npy")]
     if split.images is None:  # digests of images in memory are no digests of bytes
@@ -82,7 +81,7 @@ def features_elsewhere(file: Path, split: PreparedSplit) -> list[Path]:
     for other in dict.fromkeys(sorted(others)):
         try:
             has = np.isin(left, read_array(_digests_file(other), "u N"))
-        except DataError:  # without it nobody knows what is in there
+        except DataError:  # without it the file's rows are unknown
             continue
         if has.any():
             needed.append(other)
@@ -130,7 +129,7 @@ def _partial(file: Path, process: str) -> Path:
 
 
 def _finish(partial: Path, file: Path, split: PreparedSplit) -> None:
-    if file.exists():  # another run was first; of another machine its last bits may differ, and so its sums
+    if file.exists():  # another run was first; its last bits, and so its checksums, may differ
         partial.unlink()
         sums_file(partial).unlink()
         return
@@ -153,7 +152,7 @@ def compute_features(
 ) -> None:
     """Write pooled features, or those of ``cells``, of this shape for an image: every process its rows.
 
-    The file gets its name when all are done. ``report`` is told the number of images after each batch.
+    The file gets its name when all are done. ``report`` gets the number of images after each batch.
     """
     partial = _partial(file, fabric.broadcast(f"{platform.node()}-{os.getpid()}"))
     partial_sums = sums_file(partial)
@@ -231,7 +230,7 @@ class CheckedRows:
 
 
 def no_room(folder: Path, size: int, free: int) -> ResourceError:
-    """The refusal of features that the disk cannot hold."""
+    """The error for features that the disk cannot hold."""
     return ResourceError(
         f"features take {format_bytes(size)} and {folder} has {format_bytes(free)} free",
         "make room",

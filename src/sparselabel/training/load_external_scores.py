@@ -28,7 +28,7 @@ Scores = npt.NDArray[np.float32]
 
 
 def load_external_scores(loaders: "PhaseLoaders", run: Run, goes_on: bool) -> Scores | None:
-    """(N, L) The scores that a run was begun with, else those that its configuration asks for."""
+    """(N, L) The scores that a run was begun with, or else those that its configuration names."""
     model, file = text_model(loaders.config), scores_file(loaders.config)
     if model is None and file is None:
         return None
@@ -43,13 +43,13 @@ def load_external_scores(loaders: "PhaseLoaders", run: Run, goes_on: bool) -> Sc
 
 
 def save_external_scores(run: Run, scores: Scores | None) -> None:
-    """Put a copy into the run, if there are some."""
+    """Save a copy in the run, if there are scores."""
     if scores is not None and not run.given_scores_file.exists():
         write_array(run.given_scores_file, scores)
 
 
 def log_external_scores(method: ComposedLoss, log: Log) -> None:
-    """Log how good the scores are that a method has."""
+    """Log how well a method's external scores rank the observed labels."""
     for part in method.parts():
         if isinstance(part, ScorePrior):
             log.say(f"scores: {part.summary}")
@@ -75,7 +75,7 @@ def _of_text(loaders: "PhaseLoaders", name: str) -> Scores:
 
 
 def external_scores_in(file: Path, data: Dataset) -> Scores:
-    """(N, L) The scores that were saved in a file, mapped; damage is refused."""
+    """(N, L) The scores of a saved file, memory-mapped; damage is an error."""
     layout = f"f {len(data.train)} {len(data.classes)}"
     again = "remove it, and begin the run anew"
     scores: Scores = read_array(file, layout, again, mapped=True)

@@ -33,9 +33,9 @@ BINS = 20  # of the histogram of scores
 
 
 class Log:
-    """The voice of a run: says things on the terminal and keeps the numbers of every epoch.
+    """Log of a run: prints to the terminal and writes the numbers of every epoch.
 
-    A run with a ``title`` is one of many: it shows nothing but its progress bar, and that on a terminal only.
+    A run with a ``title`` is one of many: it only shows its progress bar, and only on a terminal.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Log:
     def keep_epochs(self, epochs: int) -> None:
         """Drop logged epochs after the first ``epochs``: a resumed run trains them again.
 
-        What cannot be read is dropped, and said: it is a place in a curve, not the run.
+        Lines that cannot be read are dropped with a note: only a point of a curve is lost.
         """
         if self.speaks and self.run.metrics_file.exists():
             lines = self.run.metrics_file.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -87,13 +87,13 @@ class Log:
                 partial.write_text("".join(f"{line}\n" for line in good), encoding="utf-8")
 
     def epoch(self, record: dict[str, Any], waiting: Collection[str] = ()) -> None:
-        """Keep the numbers of an epoch and say the most important ones; terms still ``waiting`` have none."""
+        """Log the numbers of an epoch and print the main ones; terms that are still ``waiting`` have none."""
         if not self.speaks:
             return
         with self.run.metrics_file.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
         self.cost.keep()
-        losses = " ".join(  # four digits, also of a loss that went astray
+        losses = " ".join(  # four digits, also of a loss that diverges
             f"{name} {value:.4f}" if abs(value) < 1e5 else f"{name} {value:.3e}"
             for name, value in record["losses"].items()
             if name not in waiting
@@ -128,7 +128,7 @@ def _epoch_of(line: str) -> int:
 
 
 def _tensorboard() -> Any:
-    """The class that writes TensorBoard's files."""
+    """TensorBoard's writer class."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
@@ -140,7 +140,7 @@ def _tensorboard() -> Any:
 class ScoreHistogram:
     """The scores that training views of unobserved positives got during an epoch (Cole 2021 figure 2)."""
 
-    PENDING = 64  # steps that are counted together: a histogram a step would cost more than the step
+    PENDING = 64  # steps that are counted together: a histogram per step would cost more than the step
 
     def __init__(self, unobserved: Callable[[Tensor], Tensor]) -> None:
         self._unobserved = unobserved
@@ -170,7 +170,7 @@ class ScoreHistogram:
 
 
 class WatchedImages:
-    """A few training images that are followed from epoch to epoch, for figures."""
+    """Scores and maps of a few training images after every epoch, for figures."""
 
     def __init__(self, folder: Path, count: int, loaders: "PhaseLoaders") -> None:
         self.folder = folder
@@ -184,8 +184,8 @@ class WatchedImages:
     def keep(self, phase: str, epoch: int, module: nn.Module, method: ComposedLoss) -> None:
         """Write ``EPOCH.npz``: rows (n,), scores (n, L) and, of cells, ``maps`` (n, L, h, w) of scores.
 
-        Of a model that has attention instead, that: ``attention`` (n, L, h, w), shares that add up to 1.
-        The first epoch is 1. And what the method remembers of them: ``running_scores`` (n, L),
+        A model with attention instead of maps gives ``attention`` (n, L, h, w), shares that add up to 1. The
+        first epoch is 1. The method's memories of these rows are added: ``running_scores`` (n, L),
         ``heat_maps`` (n, L, H, W) in 0..255 and, if not all classes have one, ``heat_map_classes`` (n, k).
         """
         fabric = self.loaders.fabric

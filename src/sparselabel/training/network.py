@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -27,12 +26,9 @@ from sparselabel.models.heads import check_head, make_head
 from sparselabel.models.query2label import released_head
 from sparselabel.models.weights import is_released, read_tensors
 
-if TYPE_CHECKING:
-    pass
-
 
 class LazyBackbone:
-    """The backbone of a configuration, made when it is first called; ``made`` may be one that is there."""
+    """The backbone of a configuration, made when it is first called, unless ``made`` is given."""
 
     def __init__(self, config: TrainConfig, made: Backbone | None = None) -> None:
         self.config, self.made = config, made
@@ -51,16 +47,16 @@ class LazyBackbone:
         return self.made
 
     def for_another_run(self, config: TrainConfig) -> "LazyBackbone":
-        """One as this is before it is trained: made anew, or a copy of a module of the user's own."""
+        """The untrained backbone for another run: made anew, or a copy of the user's module."""
         own = self.config.backbone.startswith(f"{OWN}:")
         return LazyBackbone(config, copy.deepcopy(self.made) if own else None)
 
 
 class Network:
-    """Backbone, head and both together, each made when it is first asked for.
+    """Backbone, head and both together, each made when it is first used.
 
-    ``feature_width`` tells the number of stored features, so that a head on them needs no backbone.
-    ``standardize`` is called with a linear head that is new.
+    ``feature_width`` returns the number of stored features, so that a head on them needs no backbone.
+    ``standardize`` is called with a new linear head.
     """
 
     def __init__(
@@ -123,7 +119,7 @@ class Network:
         return Classifier(self.backbone, self.head)
 
     def classifier_of(self, phase: str) -> Classifier:
-        """The classifier made ready for a phase: what is frozen, and what is kept for the way back."""
+        """The classifier with the layers frozen that the phase freezes, and gradient checkpointing set."""
         classifier, finetune = self.classifier, self.config.finetune
         if phase == "head":
             classifier.freeze(True)
@@ -134,7 +130,7 @@ class Network:
         return classifier
 
     def load(self, weights: dict[str, Tensor]) -> None:
-        """Take over weights named as in the classifier: those of the head, or all."""
+        """Load weights named as in the classifier: those of the head, or all."""
         if all(name.startswith(HEAD) for name in weights):
             self.head.load_state_dict({name.removeprefix(HEAD): value for name, value in weights.items()})
         else:
@@ -155,14 +151,14 @@ def freeze_unused_parameters(classifier: Classifier, size: int) -> None:
 
 
 def weights_of(module: nn.Module, head_only: bool) -> dict[str, Tensor]:
-    """A module's weights, named as in the classifier; of the head only, where nothing else is trained."""
+    """A module's weights, named as in the classifier; with ``head_only`` those of the head."""
     prefix = HEAD if isinstance(module, Head) else ""
     named = {prefix + name: value for name, value in module.state_dict().items()}
     return {name: value for name, value in named.items() if not head_only or name.startswith(HEAD)}
 
 
 def load_into(module: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Load what ``weights_of`` gave."""
+    """Load weights from ``weights_of``."""
     if isinstance(module, Head):
         weights = {name.removeprefix(HEAD): value for name, value in weights.items()}
     module.load_state_dict(module.state_dict() | weights)

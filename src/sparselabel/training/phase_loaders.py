@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class PhaseLoaders:
-    """Loaders for training and evaluation; stored features are computed when they are first asked for."""
+    """Loaders for training and evaluation; stored features are computed when they are first needed."""
 
     data: Dataset
     config: TrainConfig
@@ -57,12 +57,12 @@ class PhaseLoaders:
     def engine(self) -> str:
         """The engine that computes stored features in all processes, chosen at first use.
 
-        Where nobody says, features that are there already are taken, whatever made them.
+        By default, existing features are used, whatever engine made them.
         """
         asked, device, precision = self.machine.engine, self.fabric.device, self.config.precision
         images = sum(len(split) for split in self.data.splits.values())
-        if there := self._made_by():
-            return str(self.fabric.broadcast(there))
+        if made_by := self._made_by():
+            return str(self.fabric.broadcast(made_by))
         # Features are stored as floats whatever precision the head has.
         chosen = choose_engine(asked, device, precision if precision == "64-true" else "32-true", images)
         if chosen != TORCH and self.fabric.is_global_zero:
@@ -74,13 +74,13 @@ class PhaseLoaders:
         """The engine that has made all features that are needed, if one has."""
         needed = [*self.data.splits] if self.config.frozen else ["train"]
         for engine in (*PACKAGES, TORCH):
-            asked = self.machine.engine in (AUTO, engine)
-            if asked and all(self._has(split, engine) for split in needed):
+            wanted = self.machine.engine in (AUTO, engine)
+            if wanted and all(self._has(split, engine) for split in needed):
                 return engine
         return None
 
     def stored_bytes(self) -> int | None:
-        """What the stored features of all splits take; None if some are not there."""
+        """Bytes of the stored features of all splits; None if some do not exist."""
         if (engine := self._made_by()) is None:
             return None
         size = 0
@@ -100,11 +100,11 @@ class PhaseLoaders:
 
     @cached_property
     def cells(self) -> bool:
-        """Whether stored features of training are those of cells."""
+        """Whether training uses stored features of cells."""
         return stores_cells(self.config)
 
     def _of_cells(self, split: str) -> bool:
-        """Whether those of a split are; where pooled ones give the same logits, only training needs them."""
+        """Whether a split does; where pooled ones give the same logits, only training needs cells."""
         return self.cells and (split == "train" or not pools_first(self.config))
 
     @property
@@ -121,7 +121,7 @@ class PhaseLoaders:
         return self._stored("train").shape[1]
 
     def check(self, network: Network) -> None:
-        """Make the model if it will be needed, so that what cannot be had or does not fit is found now."""
+        """Make the model if it will be needed, so that missing weights or wrong sizes raise now."""
         missing = [name for name in self.data.splits if self.config.frozen and not self._there(name)]
         if self.config.finetune.epochs or not self.config.frozen:
             for phase in self.config.phases:
@@ -158,7 +158,7 @@ class PhaseLoaders:
         return self._files[split, cells, engine]
 
     def grid(self) -> tuple[int, int]:
-        """Cells of the model's maps, down and across; stored ones tell without the backbone."""
+        """Height and width of the model's maps; stored features of cells have them without the backbone."""
         if self.cells and (file := self._file("train", True, self.engine)).exists():
             shape = read_features(file, cells=True).shape
             return shape[2], shape[3]
@@ -169,7 +169,7 @@ class PhaseLoaders:
         return self._features_of(split, cells=False)
 
     def _stored(self, split: str) -> Tensor:
-        """(N, D), or (N, D, h, w) in float16 on the disk: what the head is trained or evaluated on."""
+        """(N, D), or (N, D, h, w) in float16 on the disk: the input of the head."""
         return self._features_of(split, self._of_cells(split))
 
     def _features_of(self, split: str, cells: bool) -> Tensor:
@@ -194,11 +194,11 @@ class PhaseLoaders:
         return self._features[file]
 
     def share_features(self, other: "PhaseLoaders") -> None:
-        """Hold the stored features of another run, and share with it what is read from now on."""
+        """Share stored features with another run."""
         self._features = other._features
 
     def training(self, phase: str, views: int, strong_views: int = 0, with_geometry: bool = False) -> Loader:
-        """Inputs to train on: drawn anew in every epoch, unless they are stored.
+        """The loader for training: fresh views in every epoch, or stored features.
 
         ``with_geometry``: the geometry of a view must be exact, so RandAugment moves no pixels.
         """
@@ -232,12 +232,12 @@ class PhaseLoaders:
         return RandAugment(views.rand_augment, views.magnitude, not with_geometry, views.cutout)
 
     def one_batch(self, phase: str) -> Loader:
-        """A loader for a batch of training images, seen whole, that starts no workers."""
+        """A loader for a batch of training images in the evaluation view, without workers."""
         stored = self.uses_stored_features(phase)
         return self.evaluation(phase, "train") if stored else ImageLoader(self.data.train, self.test_view)
 
     def evaluation(self, phase: str, split: str) -> Loader:
-        """Inputs to evaluate on: images seen whole."""
+        """The loader for evaluation: images in the evaluation view, or stored features."""
         if self.uses_stored_features(phase):
             return self._feature_loader(split)
         if split not in self._evaluation:

@@ -10,10 +10,12 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from sparselabel.config import FinetunePhase, Phase, TrainConfig
-from sparselabel.data.loaders import Batch, Loader, epoch_batches
+from sparselabel.data.loaders import Batch, FeatureLoader, Loader, epoch_batches
 from sparselabel.errors import ConfigError, ResourceError, RunError, param
 from sparselabel.losses.base import Needs
-from sparselabel.models.classifier import HEAD, Output
+from sparselabel.losses.step import in_chunks
+from sparselabel.models.classifier import HEAD, LinearHead, Output
+from sparselabel.resources import available_memory
 from sparselabel.slow_imports import import_timm
 from sparselabel.training.callbacks import Hooks
 from sparselabel.training.micro_batches import Backward, MicroBatches, paused_norm_statistics
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 AHEAD = 4  # batches whose rows are prefetched from row stores on disk
+SHARE_OF_RAM = 0.25  # of what is available, that a copy of stored features may take
 MULTIPLE = "multiple"  # key of an optimizer's parameter group: its multiple of the phase's learning rate
 
 
@@ -31,7 +34,7 @@ class Stage:
     """A phase being trained: ``module`` is the head (on stored features) or the whole classifier (on views).
 
     ``fabric_module`` is the module as Fabric wraps it (in DDP with several processes), or the module itself
-    where that adds nothing. ``average`` is the EMA of the weights, if the phase has one.
+    if no wrapper is needed. ``average`` is the EMA of the weights, if the phase has one.
     """
 
     name: str
@@ -59,14 +62,34 @@ class Stage:
             self.fabric_module, self.optimizer = self.module, optimizer
         self._parameters = [weight for group in optimizer.param_groups for weight in group["params"]]
         self._backward_by_fabric = self.fabric_module is not self.module
-        if self.compile:  # it shares the module's parameters; what is kept and evaluated is not compiled
+        if self.compile:  # it shares the module's parameters; the saved and evaluated module is not compiled
             self.fabric_module = torch.compile(self.fabric_module)
+        self._of_standardized: Callable[..., Output] | None = None
         self.average: nn.Module | None = None
         if self.phase.ema_decay:
             import_timm()
             from timm.utils.model_ema import ModelEmaV3
 
             self.average = ModelEmaV3(self.module, decay=self.phase.ema_decay)
+
+    def standardize_once(self) -> None:
+        """Let the head see stored pooled features standardized now, not in every step: the bits are the same.
+
+        On a CPU, and where the copy does not take much RAM.
+        """
+        head, loader = self.module, self.loader
+        if (
+            self.fabric_module is not head
+            or self.fabric.device.type != "cpu"
+            or not (isinstance(head, LinearHead) and head.boost is None)
+            or not (isinstance(loader, FeatureLoader) and loader.features.ndim == 2)
+            or loader.features.nbytes > SHARE_OF_RAM * available_memory()
+        ):
+            return
+        standardized = torch.empty_like(loader.features)
+        for some, into in zip(in_chunks(loader.features), in_chunks(standardized), strict=True):
+            into.copy_(head.standardized(some))
+        self.loader, self._of_standardized = FeatureLoader(standardized), head.of_standardized
 
     def _optimizer(self) -> torch.optim.Optimizer:
         if self.hooks.optimizer is None:
@@ -88,9 +111,10 @@ class Stage:
         return -(-self.rows // self.phase.batch_size)
 
     def batches(self, epoch: int, prefetch: Callable[[Tensor], None]) -> Iterator[tuple[float, Batch]]:
-        """The batches of an epoch, each with its learning rate; the optimizer is set to it and its momentum.
+        """The batches of an epoch, each with its learning rate, which is set in the optimizer.
 
-        ``prefetch`` is told the rows of batches to come, so that what is on the disk can be fetched in time.
+        The momentum is set too. ``prefetch`` gets the rows of the next batches, to read their row stores from
+        disk in time.
         """
         rank, processes = self.fabric.global_rank, self.fabric.world_size
         rows = epoch_batches(self.rows, self.phase.batch_size, self.seed, epoch, rank, processes)
@@ -111,11 +135,10 @@ class Stage:
 
         The views go through the model at once or in micro-batches.
         """
+        model = self._of_standardized or self.fabric_module
         if self.phase.micro_batches == 1:
-            return self.fabric_module(views, maps=needs.maps), self._backward
-        micro_batches = MicroBatches(
-            self.fabric_module, self.module, self.fabric, views, self.phase.micro_batches, needs
-        )
+            return model(views, maps=needs.maps), self._backward
+        micro_batches = MicroBatches(model, self.module, self.fabric, views, self.phase.micro_batches, needs)
         return micro_batches.output, lambda loss: micro_batches.backward(loss, self._backward)
 
     def optimizer_step(self) -> None:
@@ -123,7 +146,7 @@ class Stage:
         if self.phase.grad_clip:
             self.fabric.clip_gradients(self.fabric_module, self.optimizer, max_norm=self.phase.grad_clip)
         self.optimizer.step()
-        for parameter in self._parameters:  # as optimizer.zero_grad(), which takes four times as long
+        for parameter in self._parameters:  # optimizer.zero_grad() takes four times as long
             parameter.grad = None
         if self.scheduler is not None:
             self.scheduler.step()

@@ -33,6 +33,7 @@ DEFAULT_SOLVED, DEFAULT_STANDARDIZED = "soft", "gr"
 (docs/results.md), and the best of those that are trained in steps."""
 DEFAULT, DEFAULT_WITH_MAPS = "pu", "pu+scl"
 """What ``auto`` is elsewhere, without and with logits of cells: the best with one positive label."""
+AUTO_METHODS = (DEFAULT_SOLVED, DEFAULT_STANDARDIZED, DEFAULT, DEFAULT_WITH_MAPS)
 LIKELIHOOD: dict[str, Setting] = {"unknown_weight": 1.0, "entropy_weight": 0.0, "margin": 0.3}
 """Settings of pu on standardized features if K is given and the head goes by steps; its defaults were found
 on raw features."""
@@ -43,7 +44,7 @@ BOOSTED = "boostlu"  # the preset of a boosted head, whatever the data set
 class Resolved:
     """A resolved run: the configuration, with all that follows from the data, and the needs of its method.
 
-    ``notes`` say what was chosen in place of what was asked for.
+    ``notes`` say which settings were chosen automatically.
     """
 
     config: TrainConfig
@@ -52,8 +53,8 @@ class Resolved:
 
 
 def resolve(data: Dataset, config: TrainConfig) -> Resolved:
-    """Decide what the data decides, and refuse what cannot work, before anything slow begins."""
-    asked = config
+    """Set what depends on the data, and refuse what cannot work, before anything slow begins."""
+    given = config
     config = with_chosen_method(config, len(data.train))
     config = replace(config, settings=registry.typed_settings(config.method, config.settings))
     config = with_boosted_preset(with_expected_positives(config, data))
@@ -61,7 +62,7 @@ def resolve(data: Dataset, config: TrainConfig) -> Resolved:
     refuse_scores(config)
     needs = needs_of(config)
     refuse_early(config, data, needs)
-    notes = [*chosen(asked, config)]
+    notes = [*chosen(given, config), *nothing_unknown(config.method, data)]
     if needs.solves:
         notes += without_effect(config.method, config.head)
         config = replace(config, head=replace(config.head, epochs=1))
@@ -72,7 +73,7 @@ def with_expected_positives(config: TrainConfig, data: Dataset) -> TrainConfig:
     """Set K if it is not given: counted in fully labeled validation data (Verelst 2023 §4.1), else estimated
     where it is needed.
 
-    A file of expected positives is read already now, to find what is wrong with it.
+    A file of expected positives is read here, so that its errors are found early.
     """
     if "expected_positives" not in settings_of(config.method):
         return config
@@ -129,9 +130,9 @@ def _refuse_impossible(given: float, data: Dataset) -> None:
 def method_of(
     config: TrainConfig, counts: ClassCounts | None = None, scores: npt.NDArray[np.float32] | None = None
 ) -> ComposedLoss:
-    """The configuration's method; without the counts that it will have, with something like them.
+    """The configuration's method; without ``counts``, K is a placeholder.
 
-    ``scores`` (N, L) are those that its setting names. A prior comes later (``class_prior.take_prior``): a
+    ``scores`` (N, L) are those that its setting names. A prior is set later (``class_prior.take_prior``): a
     run may have to be trained for it.
     """
     later = "prior", "scores"
@@ -149,9 +150,9 @@ def method_of(
 
 
 def with_chosen_method(config: TrainConfig, images: int = 0) -> TrainConfig:
-    """The configuration with the method that auto stands for: with heat maps where they can be had and help.
+    """The configuration with the method that auto stands for.
 
-    They need crops that change, so that everything is trained on images, and logits of cells.
+    One with heat maps needs logits of cells and random crops, so the whole network must be trained.
     """
     if config.method != AUTO:
         return config
@@ -177,17 +178,23 @@ def with_boosted_preset(config: TrainConfig) -> TrainConfig:
     return replace(config, settings=config.settings | {"preset": BOOSTED})
 
 
-def chosen(asked: TrainConfig, config: TrainConfig) -> Iterator[str]:
+def chosen(given: TrainConfig, config: TrainConfig) -> Iterator[str]:
     """Notes on settings that were chosen automatically."""
-    if config.method != asked.method:
-        yield f"method {config.method}, chosen by {asked.method} for these epochs and this head"
-    if config.settings.get("preset") != asked.settings.get("preset"):
-        instead = f"preset {config.settings['preset']} instead of {asked.settings['preset']}"
+    if config.method != given.method:
+        yield f"method {config.method}, chosen by {given.method} for these epochs and this head"
+    if config.settings.get("preset") != given.settings.get("preset"):
+        instead = f"preset {config.settings['preset']} instead of {given.settings['preset']}"
         yield f"{instead}: a boosted head has settings of its own"
 
 
+def nothing_unknown(method: str, data: Dataset) -> Iterator[str]:
+    """A note on labels without an unknown one: somebody may have written 0 where nobody looked."""
+    if data.train.observed.complete and not registry.METHODS[registry.parse(method).base].all_known:
+        yield "all training labels are known: 0 is taken for absent (-1, NaN or an empty cell is unknown)"
+
+
 def without_effect(method: str, head: HeadPhase) -> Iterator[str]:
-    """A note on settings of steps, where the head is computed and takes none."""
+    """A note on settings of the optimizer, which do nothing where the head is computed."""
     default = asdict(replace(HeadPhase(), epochs=head.epochs) if head.epochs == 1 else HeadPhase())
     given = [param(f"head.{name}", value) for name, value in asdict(head).items() if value != default[name]]
     if given:
@@ -195,7 +202,7 @@ def without_effect(method: str, head: HeadPhase) -> Iterator[str]:
 
 
 def stores_cells(config: TrainConfig) -> bool:
-    """Whether a frozen backbone's features are kept for every cell: if method or head look at them."""
+    """Whether a frozen backbone's features are stored for every cell: if the method or head uses them."""
     if not config.frozen or not pools_first(config):
         return config.frozen
     return needs_of(config).maps
@@ -212,7 +219,7 @@ def pools_first(config: TrainConfig) -> bool:
 
 
 def standardizes(config: TrainConfig) -> bool:
-    """Whether the head sees standardized features: pooled ones that are stored, and that stay as they are."""
+    """Whether the head gets standardized features: those of a frozen backbone, pooled and stored."""
     alone = config.frozen and not config.finetune.epochs and not config.head.raw_features
     return alone and pools_first(config) and not stores_cells(config)
 
@@ -246,7 +253,7 @@ def refuse_early(config: TrainConfig, data: Dataset, needs: Needs) -> None:
 
 
 def _not_solved(config: TrainConfig) -> ConfigError:
-    """The refusal of a method that computes a linear head from stored features, where there is none."""
+    """The error for a method that computes a linear head, if there is no such head or no stored features."""
     return ConfigError(
         f"{config.method} computes a linear head from stored pooled features, and here is none",
         f"train the head alone ({param('frozen', True)}, {param('finetune.epochs', 0)}, "
@@ -258,7 +265,7 @@ def _not_solved(config: TrainConfig) -> ConfigError:
 
 
 def _no_spatial_labels(name: str, data: Dataset) -> ConfigError:
-    """The refusal of data without points and boxes, and where they are, or could come from."""
+    """The error for data without points and boxes that training may see."""
     problem = f"{name} needs points or boxes; this data has none"
     if len(data.train.spatial_labels):
         return ConfigError(
@@ -286,11 +293,11 @@ def _refuse_frozen(config: TrainConfig, needs: Needs) -> None:
         )
     views = config.views
     changes = {"views.rand_augment": views.rand_augment, "views.cutout": views.cutout}
-    asked = [param(name, f"{value:g}") for name, value in changes.items() if value]
-    if asked and not config.finetune.epochs:
+    changing = [param(name, f"{value:g}") for name, value in changes.items() if value]
+    if changing and not config.finetune.epochs:
         raise ConfigError(
-            f"{' and '.join(asked)} would change training views, but the head is trained on stored features, "
-            "which never change",
+            f"{' and '.join(changing)} would change training views, but the head is trained on stored "
+            "features, which never change",
             "take 0",
             f"train on images ({param('finetune.epochs')}, or without {param('frozen')})",
         )
@@ -329,7 +336,7 @@ def _refuse_classifier(config: TrainConfig, needs: Needs) -> None:
 
 
 def _refuse_logits(config: TrainConfig, needs: Needs) -> None:
-    """Raise where a model of logits, which has neither head nor cells, is asked for one of them."""
+    """Raise if a model that returns logits would need a head or cells, which it has not."""
     if not config.backbone.startswith(f"{OWN}:"):
         raise ConfigError(
             f"{param('classifier', 'none')} is for a module of your own that returns logits, not for "
@@ -352,23 +359,23 @@ def _refuse_logits(config: TrainConfig, needs: Needs) -> None:
             value=config.method,
         )
     if config.frozen or config.head.epochs:
-        asked = "frozen" if config.frozen else "head.epochs"
+        setting = "frozen" if config.frozen else "head.epochs"
         raise ConfigError(
-            f"{param(asked)} is about a head, and a model that returns logits has none of its own",
+            f"{param(setting)} is about a head, and a model that returns logits has none of its own",
             f"train all of it ({param('finetune.epochs')})",
             feature_maps,
-            what=asked,
-            value=getattr(config, asked) if config.frozen else config.head.epochs,
+            what=setting,
+            value=getattr(config, setting) if config.frozen else config.head.epochs,
         )
 
 
 def _setting(config: TrainConfig, name: str) -> Setting | None:
-    """The value of a setting, if the configuration's method has a use for it."""
+    """The value of a setting, if the configuration's method has it."""
     return config.settings.get(name) if name in settings_of(config.method) else None
 
 
 def expected_file(config: TrainConfig) -> Path | None:
-    """The file of expected positives that the configuration names, if its method has a use for it."""
+    """The file of expected positives that the configuration names, if its method uses one."""
     given = _setting(config, "expected_positives")
     return Path(given) if isinstance(given, str) and given != AUTO else None
 
@@ -379,13 +386,13 @@ def is_estimated(config: TrainConfig) -> bool:
 
 
 def prior_file(config: TrainConfig) -> Path | None:
-    """The file of a prior that the configuration names, if its method has a use for it."""
+    """The file of a prior that the configuration names, if its method uses one."""
     given = _setting(config, "prior")
     return None if given in (None, AUTO) else Path(str(given))
 
 
 def refuse_prior(config: TrainConfig, data: Dataset) -> None:
-    """Find what is wrong with a prior before anything slow begins."""
+    """Raise if the prior cannot be used."""
     given = _setting(config, "prior")
     if given is None:
         return
@@ -404,13 +411,13 @@ def refuse_prior(config: TrainConfig, data: Dataset) -> None:
 
 
 def text_model(config: TrainConfig) -> str | None:
-    """The model whose scores of the classes' names the configuration asks for (``text:MODEL``), if any."""
+    """The text model of ``scores=text:MODEL``, if the configuration has that."""
     given = _setting(config, "scores")
     return str(given).removeprefix(TEXT) if given is not None and str(given).startswith(TEXT) else None
 
 
 def scores_file(config: TrainConfig) -> Path | None:
-    """The file of another model's scores that the configuration names, if its method has a use for it."""
+    """The file of another model's scores that the configuration names, if its method uses one."""
     given = _setting(config, "scores")
     return None if given is None or text_model(config) is not None else Path(str(given))
 
@@ -430,5 +437,5 @@ def refuse_scores(config: TrainConfig) -> None:
 
 
 def trains_for_prior(config: TrainConfig) -> bool:
-    """Whether a run of its own comes first, to find the prior."""
+    """Whether another run comes first, to find the prior."""
     return _setting(config, "prior") == AUTO

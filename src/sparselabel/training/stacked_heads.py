@@ -2,10 +2,10 @@
 
     rows (R, B) ─▶ features (R, B, D) ─▶ logits (R, B, L) ─▶ losses (R,) ─▶ gradients (R, L, D) ─▶ optimizer
 
-Runs of one method that differ in seed, learning rate and weight decay make the same steps on other rows. One
-step for all of them costs little more than a step of one, whose time goes to calls and not to numbers. Each
-run has the order of rows that it has alone, and its own folder with all that a run has in it: its head, its
-optimizer's state and its method's row stores are views of the stacked ones.
+Runs of one method that differ in seed, learning rate and weight decay make the same steps on other rows. A
+step for all of them costs little more than a step of one, whose time goes to overhead. Each run keeps its own
+order of rows and its own folder. Its head, its optimizer's state and its method's row stores are views of the
+stacked ones.
 """
 
 import functools
@@ -24,7 +24,8 @@ from sparselabel.data.dataset import Dataset
 from sparselabel.data.loaders import epoch_batches
 from sparselabel.distributed import default_precision, start_fabric
 from sparselabel.errors import SparselabelError
-from sparselabel.losses.base import ComposedLoss, Progress, Step
+from sparselabel.losses.base import ComposedLoss
+from sparselabel.losses.step import Progress, Step
 from sparselabel.models.backbone import NONE
 from sparselabel.models.classifier import LinearHead, Output
 from sparselabel.progress import Bar
@@ -45,7 +46,7 @@ NORM_EPSILON = 1e-6  # of torch's clip_grad_norm_
 
 
 def stack_key(data: Dataset, config: TrainConfig, out: Path, machine: Machine) -> Hashable | None:
-    """Runs of equal keys can be trained side by side in one process; None for a run that cannot.
+    """Runs with equal keys can be trained side by side in one process; None if a run cannot.
 
     They train the head alone, on stored pooled features, with a method that ``ComposedLoss.stack`` takes. A
     run that has a checkpoint goes on alone.
@@ -78,7 +79,7 @@ def stack_key(data: Dataset, config: TrainConfig, out: Path, machine: Machine) -
 
 
 def stored_bytes(data: Dataset, config: TrainConfig, out: Path, machine: Machine) -> int | None:
-    """What the features that a run of a ``stack_key`` needs take; None if some are not stored yet."""
+    """Bytes of the features that a run of a ``stack_key`` needs; None if some are not stored yet."""
     config = resolve(data, config).config
     fabric, log = start_fabric(machine, config.precision), Log(Run(out), speaks=False)
     return PhaseLoaders(data, config, LazyBackbone(config), fabric, machine, log).stored_bytes()
@@ -93,7 +94,7 @@ def train_side_by_side(
 ) -> Iterator[tuple[Path, Callable[[], dict[str, Any]]]]:
     """Train runs of one ``stack_key``.
 
-    Yields the folder of each with a function that returns its result, or raises what it failed with.
+    Yields the folder of each run with a function that returns its result or raises its error.
     """
     waiting, beside = list(runs), None
     while waiting:
@@ -143,7 +144,7 @@ def most_side_by_side(trainer: Trainer) -> int:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run as it was after an epoch: its parameters, its optimizer's state, its method."""
+    """A copy of a run after an epoch: parameters, optimizer state, method."""
 
     state: TrainingState
     parameters: Tensor
@@ -153,7 +154,7 @@ class Snapshot:
 
 
 class StackedHeads:
-    """Several runs of one ``stack_key``, prepared and not begun: ``train`` trains them all."""
+    """Several prepared runs of one ``stack_key``: ``train`` trains them all."""
 
     def __init__(self, trainers: Sequence[Trainer]) -> None:
         # Equal rates beside each other, so that the optimizer needs few groups.
@@ -294,7 +295,7 @@ class StackedHeads:
 
     @torch.no_grad()
     def _validate(self, trainer: Trainer) -> dict[str, Any] | None:
-        """The mAP on the validation split, whose features go through the head at once."""
+        """The mAP on the validation split, in one forward pass of the head."""
         if "val" not in trainer.data.splits:
             return None
         head = head_of(trainer)
@@ -320,7 +321,7 @@ class StackedHeads:
         )
 
     def _save(self, run: int, best: Snapshot) -> None:
-        """Write the checkpoint of the best epoch: one a run, as a disk takes longer than an epoch does."""
+        """Write the checkpoint of the best epoch, one per run: writing takes longer than an epoch."""
         trainer, stage = self.trainers[run], self.stages[run]
         self.parameters[run].copy_(best.parameters)
         trainer.method.load_state_dict(best.method)

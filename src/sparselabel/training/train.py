@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from sparselabel.config import HeadPhase, Machine, TrainConfig, configure, load, nested_remedies
+from sparselabel.config import AUTO, HeadPhase, Machine, TrainConfig, configure, load, nested_remedies
 from sparselabel.data.answers import with_files
 from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.errors import ConfigError, DataError, nearest, param
@@ -19,13 +19,8 @@ from sparselabel.files import atomic_write
 from sparselabel.losses.registry import settings_of
 from sparselabel.models.backbone import NONE, own_backbone
 from sparselabel.run import Run
-from sparselabel.training.callbacks import (
-    Callback,
-    OptimizerFactory,
-    SchedulerFactory,
-    checked_hooks,
-)
-from sparselabel.training.resolve import with_chosen_method
+from sparselabel.training.callbacks import Callback, OptimizerFactory, SchedulerFactory, checked_hooks
+from sparselabel.training.resolve import AUTO_METHODS
 from sparselabel.training.train_run import train_somewhere
 
 if TYPE_CHECKING:
@@ -59,7 +54,7 @@ def train(
     config
         A configuration, or a TOML file of one, which ``settings`` change; by default the defaults.
     model
-        A module of your own instead of timm's: takes normalized images (B, 3, S, S), returns feature maps
+        Your own module instead of a timm network: takes normalized images (B, 3, S, S), returns feature maps
         (B, D, h, w), on which a head is trained, or logits (B, L), for methods that need no more. A model of
         logits has no head phase: give ``finetune={"epochs": ...}``.
     optimizer
@@ -83,7 +78,7 @@ def train(
         an array (N, L) in the order of ``data.train`` (NaN for none), or ``"text:MODEL"``, which scores the
         classes' names by open_clip.
     settings
-        Everything else that the command has, by name: ``method="pu"``, ``backbone="resnet50"``,
+        Every other setting of the command, by name: ``method="pu"``, ``backbone="resnet50"``,
         ``frozen=True``, ``head={"epochs": 5}``, ``devices=2``, ``workers=4``, ``resume=True``; and the
         settings of the method, as ``expected_positives=2.9``.
     """
@@ -136,7 +131,7 @@ def train(
 
 
 def _scores(given: object, data: Dataset, out: Path) -> str:
-    """The name of a file of scores, beside the run if they are in memory; or text:MODEL."""
+    """The file of scores, written beside the run if they are in memory; or text:MODEL."""
     if isinstance(given, str | Path):
         return str(given)
     scores, train = np.asarray(given, dtype=np.float32), data.train.observed
@@ -157,15 +152,15 @@ def _scores(given: object, data: Dataset, out: Path) -> str:
 
 
 def _without_head(config: TrainConfig) -> TrainConfig:
-    """The configuration of a model of logits: without a head's default phase; another is refused later."""
+    """The configuration of a model that returns logits, without the default phase of a head."""
     if config.classifier != "linear" or config.boost is not None:
-        asked = "boost" if config.boost is not None else "classifier"
+        setting = "boost" if config.boost is not None else "classifier"
         raise ConfigError(
-            f"{param(asked)} is about the head, and a model that returns logits has none of ours",
+            f"{param(setting)} is about the head, and a model that returns logits has none of ours",
             "leave it out",
             "let the model return feature maps (B, D, h, w)",
-            what=asked,
-            value=getattr(config, asked),
+            what=setting,
+            value=getattr(config, setting),
         )
     default = config.head == HeadPhase() and not config.frozen
     if default and not config.finetune.epochs:
@@ -194,12 +189,12 @@ def _refuse_processes(machine: Machine) -> None:
 
 def _refuse_unknown(keywords: dict[str, Any], config: TrainConfig) -> None:
     """Raise if a keyword is neither a field of the configuration nor a setting of the method."""
-    own = [name for name in keywords if name in config.settings]
-    if own:
-        method = with_chosen_method(config).method
-        known, fields_of_it = {*settings_of(method)}, [one.name for one in fields(TrainConfig)]
-        for name in own:
-            if name not in known:
-                problem = f"train() has no parameter {name!r}, and {method} no such setting"
-                remedies = nested_remedies(name, keywords[name]) or [nearest(name, known, fields_of_it)]
-                raise ConfigError(problem, *remedies, what=name, value=keywords[name])
+    methods = AUTO_METHODS if config.method == AUTO else (config.method,)
+    known = {setting for method in methods for setting in settings_of(method)}
+    for name, value in keywords.items():
+        if name in config.settings and name not in known:
+            problem = f"train() has no parameter {name!r}, and method {config.method} no such setting"
+            remedies = nested_remedies(name, value) or [
+                nearest(name, known, [one.name for one in fields(TrainConfig)])
+            ]
+            raise ConfigError(problem, *remedies, what=name, value=value)

@@ -27,14 +27,14 @@ from sparselabel.training.resolve import needs_of, with_chosen_method
 ON_A_CPU = "mobilenetv2_100"
 """About a hundred images per second on two cores; what we measured methods with."""
 OTHERS = ("resnet50", "mobilenetv2_100", "resnet18", "mobilenetv3_large_100", "efficientnet_b0")
-"""Networks to try where the weights of the first choice cannot be had: some may be in the cache."""
+"""Networks to try if the weights of the first choice cannot be downloaded: some may be cached."""
 ENOUGH = 1000  # training images from which on a whole network is trained; ours, not measured
 
 LABELS = "labels.digest"
 """File beside the prepared data: the digest of the table it was made of."""
 
 Say = Callable[[str], None]
-"""Is told what was found and chosen; parameters in it are those of ``param``."""
+"""Prints what was found and chosen; parameters in the text are those of ``param``."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ def choose_for_folder(
 ) -> FolderRun:
     """Prepare a folder of images, and choose network and schedule as far as they are not ``given``.
 
-    ``given`` are the names of parameters that somebody has set, as ``head.epochs``. What was chosen for a run
-    that goes on stays, whatever there is now. ``table`` are options of the reader of ``labels``.
+    ``given`` are the names of parameters that the user has set, such as ``head.epochs``. A run that is
+    resumed keeps what was chosen for it. ``table`` are options of the reader of ``labels``.
     """
     if not (handling.resume and is_prepared(data_of(out))):
         _refuse_source(data, labels, table or {})
@@ -117,7 +117,7 @@ def refuse_early(out: Path, handling: Handling) -> None:
 def prepare_folder(
     data: Path, labels: Path | None, out: Path, handling: Handling, say: Say, table: Mapping[str, Any]
 ) -> Dataset:
-    """Read and check images and labels; what cannot be read is left out, and named."""
+    """Read and check images and labels; files that cannot be read are left out and named."""
     folder = data_of(out)
     if handling.resume and is_prepared(folder):
         _refuse_other_labels(labels, folder)
@@ -144,7 +144,7 @@ def _digest(labels: Path | None) -> str:
 
 
 def _refuse_other_labels(labels: Path | None, folder: Path) -> None:
-    """A run goes on with the labels it was begun with."""
+    """Raise if the labels have changed since the run was begun."""
     file = folder / LABELS
     if labels and labels.is_file() and file.is_file() and file.read_bytes() != _digest(labels).encode():
         raise RunError(
@@ -155,7 +155,7 @@ def _refuse_other_labels(labels: Path | None, folder: Path) -> None:
 
 
 def _refuse_source(data: Path, labels: Path | None, table: Mapping[str, Any]) -> None:
-    """Raise if images or labels are not there, before a network is looked for."""
+    """Raise if images or labels are missing, before a network is loaded."""
     if labels is not None:
         if not labels.is_file():
             problem = f"there is no file {labels}" if not labels.exists() else f"{labels} is not a file"
@@ -203,17 +203,16 @@ def found_in(prepared: Dataset, read: int, *, held_out: bool = False) -> str:
     sizes = ", ".join(f"{len(split):,} {name}" for name, split in prepared.splits.items())
     sizes += ", with its share of every class" if held_out and "val" in prepared.splits else ""
     broken = f"; {counted(read - decoded, 'file')} could not be read" if decoded < read else ""
-    many = len(prepared.classes)
-    classes = "1 class" if many == 1 else f"{many:,} classes"
+    classes = counted(len(prepared.classes), "class")
     return f"{counted(decoded, 'image')} ({sizes}), {classes}, {labels}{broken}"
 
 
 def choose_backbone(
     config: TrainConfig, given: Collection[str], machine: Machine, say: Say, begun: TrainConfig | None = None
 ) -> LazyBackbone:
-    """A backbone whose weights can be had, with its configuration; the given one, or that of a run ``begun``.
+    """A backbone with available weights, and its configuration; the given one, or that of a run ``begun``.
 
-    It is made now, and not after all images were checked.
+    It is made before all images are checked.
     """
     first = config.backbone if "backbone" in given or _has_gpu(machine) else ON_A_CPU
     if begun is not None and "backbone" not in given:
@@ -246,9 +245,9 @@ def choose_schedule(
     say: Say,
     begun: TrainConfig | None = None,
 ) -> TrainConfig:
-    """The configuration with a schedule for the machine and the number of images, as far as none is given.
+    """The configuration with a schedule for the machine and the number of images, where none is given.
 
-    What is given stays, and changes nothing else; only who sets something of fine-tuning wants that.
+    Given settings stay. Any setting of fine-tuning means that the whole network is trained.
     """
     whole = [name for name in given if name.startswith("finetune.")]
     if begun is not None:

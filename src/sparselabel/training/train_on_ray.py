@@ -4,8 +4,8 @@
                                       ▲                   │ a process or node died
                                       └── fewer processes, if there is less room ◀┘
 
-Data and the run's folder are on a disk that all nodes share; what a method remembers of an image stays with
-the process that has its row, and is distributed again where the next attempt has another number of processes.
+Data and the run's folder are on a disk that all nodes share; a method's memory of an image stays with the
+process that has its row, and is redistributed if the next attempt has another number of processes.
 """
 
 import os
@@ -29,13 +29,7 @@ from sparselabel.config import Handling, Machine, TrainConfig
 from sparselabel.data.answers import Answer, with_answers
 from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.redraw_labels import redraw_labels
-from sparselabel.errors import (
-    ConfigError,
-    ResourceError,
-    RunError,
-    SparselabelError,
-    param,
-)
+from sparselabel.errors import ConfigError, ResourceError, RunError, SparselabelError, param
 from sparselabel.files import require_folder_to_write
 from sparselabel.locks import locked
 from sparselabel.models.backbone import Backbone
@@ -62,7 +56,7 @@ LOCK_PATIENCE = 120  # seconds until a lock of processes that were killed must b
 
 @dataclass(frozen=True)
 class Job:
-    """What a process needs to know to train; it opens the data itself."""
+    """What a process needs for training; it opens the data itself."""
 
     data: Path
     answers: tuple[Answer, ...]
@@ -102,7 +96,7 @@ class Job:
 
 
 class Processes(NamedTuple):
-    """How many processes a run has, and what each is given."""
+    """How many processes a run has, and the resources of each."""
 
     number: int
     cores: int
@@ -155,7 +149,7 @@ def train_on_ray(
 
 
 def refuse_at_once(data: Dataset, machine: Machine, handling: Handling, processes: int | None) -> None:
-    """Raise for what cannot be on a cluster, before anything is asked of it."""
+    """Raise for settings that a cluster cannot have, before connecting to it."""
     if processes is not None and processes < 1:
         problem = f"{param('processes')} must be at least 1, not {processes}"
         raise ConfigError(problem, what="processes", value=processes)
@@ -200,20 +194,20 @@ def choose_processes(
     """How many processes there will be, each with as many cores as there are for it."""
     gpu = wants_gpu(nodes, accelerator)
     one_core = Processes(1, 1, gpu)
-    there = room(nodes, one_core)
+    most_processes = room(nodes, one_core)
     number = wanted
     if number is None:
         slots = sum(node.gpus for node in nodes) if gpu else sum(node.cores > 0 for node in nodes)
-        number = shareable(min(slots, there), batches, images)
-    if not 1 <= number <= there:
+        number = shareable(min(slots, most_processes), batches, images)
+    if not 1 <= number <= most_processes:
         kind = "processes with a core and a GPU each" if gpu else "processes"
         raise ConfigError(
-            f"the cluster has room for {there} {kind}, not for {max(number, 1)} ({listed(nodes)})",
+            f"the cluster has room for {most_processes} {kind}, not for {max(number, 1)} ({listed(nodes)})",
             f"ask for fewer ({param('processes')})",
             "start more nodes",
             what="processes",
             value=number,
-            allowed=there,
+            allowed=most_processes,
         )
     most = max(node.cores for node in nodes)
     cores = max(k for k in range(1, most + 1) if room(nodes, Processes(number, k, gpu)) >= number)
@@ -230,9 +224,9 @@ def shared_files(data: Dataset, out: Path) -> Iterator[list[Path]]:
     files += [path for split in data.splits.values() if len(split) and (path := split.path(0)).is_file()]
     with ExitStack() as made:
         for folder in (out, data.features_folder):
-            there = next(parent for parent in (folder, *folder.absolute().parents) if parent.is_dir())
+            existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.is_dir())
             with suppress(OSError):  # features need not be written where they are there already
-                file = there / f".seen-by-nodes-{uuid.uuid4().hex}"
+                file = existing / f".seen-by-nodes-{uuid.uuid4().hex}"
                 file.write_text(file.name)
                 made.callback(file.unlink, missing_ok=True)
                 files.append(file)
@@ -249,7 +243,7 @@ class Attempts:
         self._before = self._begun()
 
     def until_finished(self) -> dict[str, Any]:
-        """The result of the attempt that came to the end; raises what would happen to every other one too."""
+        """The result of the attempt that succeeds; raises errors that would recur in every attempt."""
         number, deaths, epochs = self.wanted.number, 0, self._epochs()
         while True:
             try:
@@ -297,12 +291,12 @@ class Attempts:
 
         train: Any = ray.train  # its types are those of its first version
         here = NodeAffinitySchedulingStrategy(self.ray.get_runtime_context().get_node_id(), soft=False)
-        told = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
+        messages = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
         job = replace(self.job, handling=self._handling())
         resources = {"CPU": self.wanted.cores} | ({"GPU": 1} if self.wanted.gpu else {})
         with tempfile.TemporaryDirectory(prefix="sparselabel-ray-") as storage:
             trainer = train.torch.TorchTrainer(
-                lambda: train_in_process(job, told),
+                lambda: train_in_process(job, messages),
                 scaling_config=train.ScalingConfig(
                     num_workers=number, use_gpu=self.wanted.gpu, resources_per_worker=resources
                 ),
@@ -315,14 +309,14 @@ class Attempts:
                     ),
                 ),
             )
-            with self._telling(told), _ending_as_usual():
+            with self._printing(messages), _ending_as_usual():
                 try:
                     return {**trainer.fit().return_value}
                 except Exception as error:
                     raise cause_of(error) from error
 
     @contextmanager
-    def _telling(self, told: Any) -> Iterator[None]:
+    def _printing(self, messages: Any) -> Iterator[None]:
         """Print what the processes say while they work."""
         from ray.util.queue import Empty
 
@@ -331,7 +325,7 @@ class Attempts:
         def listen() -> None:
             while not over.is_set():
                 with suppress(Empty):
-                    self._tell(told.get(timeout=1))
+                    self._print(messages.get(timeout=1))
 
         listener = threading.Thread(target=listen, daemon=True)
         listener.start()
@@ -340,24 +334,24 @@ class Attempts:
         finally:
             over.set()
             listener.join()
-            for item in told.get_nowait_batch(told.qsize()):
-                self._tell(item)
-            told.shutdown(force=True)
+            for item in messages.get_nowait_batch(messages.qsize()):
+                self._print(item)
+            messages.shutdown(force=True)
 
-    def _tell(self, item: "str | Warning") -> None:
+    def _print(self, item: "str | Warning") -> None:
         if isinstance(item, Warning):
             warnings.warn(item, stacklevel=2)
         else:
             self.console.print(item)
 
     def _handling(self) -> Handling:
-        """That of an attempt: once the run is begun, it goes on."""
+        """The handling of an attempt: once the run is begun, it is resumed."""
         if self._begun() == self._before:
             return self.job.handling
         return replace(self.job.handling, resume=True, force=False)
 
     def _begun(self) -> tuple[int, int] | None:
-        """What tells a run from the one that it replaces."""
+        """What distinguishes a run from the one that it replaces."""
         if not self.run.config_file.exists():
             return None
         about = self.run.config_file.stat()
@@ -370,7 +364,7 @@ class Attempts:
         return int(there[-1].name) if there and goes_on else 0
 
     def _wait_for_lock(self) -> None:
-        """Wait until the processes of the last attempt have let go of the run."""
+        """Wait until the processes of the last attempt have released the run's lock."""
         waited = time.monotonic()
         while self.job.out.exists():
             try:
@@ -384,7 +378,7 @@ class Attempts:
 
 @contextmanager
 def _ending_as_usual() -> Iterator[None]:
-    """Ctrl-C as everywhere: Ray takes it for itself, ends the processes, and then the program with code 0."""
+    """Handle Ctrl-C as elsewhere: Ray would end the program with code 0."""
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)
     try:
@@ -401,7 +395,7 @@ class _DeathError(Exception):
 
 
 class _NoRoomError(Exception):
-    """The cluster has no room now: other work has it, or a node is gone that still counts as alive."""
+    """The cluster has no room now: it is busy, or a dead node still counts as alive."""
 
 
 class LostPeerError(Exception):
@@ -409,7 +403,7 @@ class LostPeerError(Exception):
 
 
 def cause_of(error: BaseException) -> Exception:
-    """What an attempt's error comes from: our own error, a death, no room, or else what Ray says."""
+    """The cause of an attempt's error: our own error, a death, no room, or Ray's error."""
     from ray.exceptions import RayError
     from ray.train import WorkerGroupError
     from ray.train.v2._internal.exceptions import (
@@ -448,12 +442,12 @@ def _how_it_died(error: BaseException) -> str:
     return "it was killed, or crashed"
 
 
-def train_in_process(job: Job, told: Any) -> dict[str, Any] | None:
+def train_in_process(job: Job, messages: Any) -> dict[str, Any] | None:
     """Train in one of the processes that Ray has started; the first one has the result."""
     first = dist.get_rank() == 0
     if job.folder.is_dir():  # relative paths of settings are of the folder of the command
         os.chdir(job.folder)
-    with speaking(told) if first else _silent():
+    with speaking(messages) if first else _silent():
         try:
             result = train_run(
                 job.open_data(),
@@ -478,10 +472,10 @@ def train_in_process(job: Job, told: Any) -> dict[str, Any] | None:
 
 
 @contextmanager
-def speaking(told: Any) -> Iterator[None]:
-    """Send what the run says, and its warnings, to where the command was given."""
-    with warnings.catch_warnings(), redirect_stderr(_Lines(told)):
-        warnings.showwarning = lambda message, *_, **__: told.put(message)
+def speaking(messages: Any) -> Iterator[None]:
+    """Send the run's messages and warnings to the process that started it."""
+    with warnings.catch_warnings(), redirect_stderr(_Lines(messages)):
+        warnings.showwarning = lambda message, *_, **__: messages.put(message)
         yield
 
 
@@ -495,8 +489,8 @@ def _silent() -> Iterator[None]:
 class _Lines(TextIOBase):
     """A file whose complete lines are put into a queue."""
 
-    def __init__(self, told: Any) -> None:
-        self._told, self._rest = told, ""
+    def __init__(self, messages: Any) -> None:
+        self._messages, self._rest = messages, ""
 
     def writable(self) -> bool:
         return True
@@ -504,5 +498,5 @@ class _Lines(TextIOBase):
     def write(self, text: str) -> int:
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
-            self._told.put(line)
+            self._messages.put(line)
         return len(text)

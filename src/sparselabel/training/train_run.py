@@ -18,7 +18,6 @@ from sparselabel.checksums import file_checksum
 from sparselabel.config import AUTO, Handling, Machine, TrainConfig
 from sparselabel.data.answers import file_of, last_words
 from sparselabel.data.dataset import Dataset, require_as_written
-from sparselabel.data.loaders import rows_of
 from sparselabel.distributed import all_reduce_sum, default_precision, start_fabric
 from sparselabel.errors import ConfigError, RunError, counted, param
 from sparselabel.expected_positives.class_counts import ClassCounts
@@ -27,8 +26,8 @@ from sparselabel.inference.class_thresholds import threshold_metrics, write_clas
 from sparselabel.inference.engine import TORCH
 from sparselabel.inference.saved_scores import keep_scores
 from sparselabel.locks import locked
-from sparselabel.losses.base import Progress
 from sparselabel.losses.registry import settings_of
+from sparselabel.losses.step import Progress
 from sparselabel.metrics.imagenet_real import real_metrics_of
 from sparselabel.metrics.label_metrics import label_metrics
 from sparselabel.models.backbone import Backbone
@@ -63,7 +62,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-LONG_CALIBRATION = 10_000_000  # entries of validation from which on it is told of: it takes ten seconds
+LONG_CALIBRATION = 10_000_000  # entries of validation from which on a bar is shown: it takes ten seconds
 
 
 def run_metadata(data: Dataset, command: Sequence[str], config: TrainConfig | None = None) -> dict[str, Any]:
@@ -109,7 +108,7 @@ def train_run(
     """Train, evaluate the best epoch on validation and test, and return the run's result.
 
     A run of a comparison has a ``title``: all it shows is a progress bar with that name. ``backbone`` is the
-    configuration's, if it is made already. ``hooks`` are what Python adds.
+    configuration's, if it is made already. ``hooks`` come from Python.
     """
     with ExitStack() as held:
         trainer = begin_run(data, config, out, held, machine, handling, command, title, backbone, hooks)
@@ -167,10 +166,10 @@ def begin_run(
     hooks: Hooks | None = None,
     beside: Trainer | None = None,
 ) -> Trainer | None:
-    """All that comes before the first epoch; None if the run is finished already.
+    """Do all that comes before the first epoch; None if the run is finished already.
 
-    ``held`` gets the lock of its folder, to be let go of when the run has its result.
-    ``beside`` is a run on the same stored features: it shares them and the backbone.
+    ``held`` gets the lock of its folder, to release when the run has its result. ``beside`` is a run on the
+    same stored features: it shares them and the backbone.
     """
     machine, handling, hooks = machine or Machine(), handling or Handling(), hooks or Hooks()
     require_folder_to_write(out)
@@ -285,8 +284,8 @@ def _say_counts(counts: ClassCounts, for_thresholds: bool, log: Log) -> None:
     """Log how many labels images are expected to have."""
     if for_thresholds:
         low, high = counts.interval
-        estimate = f"about {counts.per_image:.1f} ({low:.1f} – {high:.1f}), {counts.how}"
-        log.say(f"labels per image, for the thresholds: {estimate}")
+        # Thresholds see the scores too, so that their estimate is another one.
+        log.say(f"labels per image, before training: about {counts.per_image:.1f} ({low:.1f} – {high:.1f})")
     else:
         log.say(f"expected positives: {counts.summary}")
 
@@ -307,7 +306,7 @@ def _engine_of_run(run: Run, machine: Machine) -> Machine:
 
 
 def _prior_of_run(trainer: Trainer, train: Callable[[TrainConfig, Path], object]) -> tuple[float, ...] | None:
-    """The prior of a run, kept in it so that it resumes with the very same; ``auto`` trains for it first."""
+    """The prior of a run, saved in its folder for resuming; ``auto`` trains another run for it first."""
     config, data, run, fabric = trainer.config, trainer.data, trainer.run, trainer.fabric
     given = config.settings.get("prior")
     if given is None or "prior" not in settings_of(config.method):
@@ -343,10 +342,10 @@ def _evaluated(trainer: Trainer, phase: str) -> nn.Module:
 def check_run(
     data: Dataset, config: TrainConfig, out: Path, machine: Machine, backbone: Backbone | None = None
 ) -> Backbone | None:
-    """Refuse now what would be refused when the run begins, or goes on; nothing is written.
+    """Make the checks of a run without writing anything.
 
-    ``backbone`` is one that another run with the same backbone was checked with. Expected positives that are
-    to be estimated are not.
+    ``backbone`` is one that another run with the same backbone was checked with. Expected positives are not
+    estimated.
     """
     run = Run(out)
     run.refuse_other_data(run_metadata(data, ()))  # first: other data have other faults as well
@@ -373,7 +372,7 @@ def started(data: Dataset, config: TrainConfig, machine: Machine) -> "Fabric":
 
 
 def finish(trainer: Trainer, state: TrainingState) -> dict[str, Any]:
-    """Take the best epoch, keep its model, and measure it."""
+    """Save and evaluate the model of the best epoch."""
     run, data, fabric = trainer.run, trainer.data, trainer.fabric
     best = trainer.load_best(state)
     module = _evaluated(trainer, best.state.phase)
@@ -438,8 +437,7 @@ def _recovery(trainer: Trainer, best: Checkpoint, module: nn.Module) -> dict[str
         )
     estimates = None
     if own is not None:
-        rows = torch.from_numpy(rows_of(len(truth), fabric.global_rank, fabric.world_size))
         whole = torch.zeros(len(truth), own.shape[1], dtype=own.dtype)
-        whole[rows] = own
+        whole[torch.from_numpy(trainer.rows)] = own
         estimates = validate(all_reduce_sum(whole).numpy(), truth)["value"]
     return {"model": validate(scores.numpy(), truth)["value"], "estimates": estimates}

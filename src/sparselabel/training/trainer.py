@@ -1,9 +1,11 @@
-"""The training loop, read from top to bottom.
+"""The training loop: read ``train``, ``train_epoch``, ``train_step``.
 
-    phases ──▶ epochs ──▶ steps: views ▶ outputs ▶ Step ▶ losses ▶ backward ▶ optimizer ▶ method.update
-                  └──▶ after each: validate, log, checkpoint
+    train         phases ──▶ epochs ──▶ after each: validate, log, checkpoint
+    train_epoch   method.begin_epoch ──▶ steps, with the learning rate of each ──▶ mean losses
+    train_step    views ──▶ outputs of the model ──▶ Step ──▶ method: losses ──▶ backward, optimizer step
+                                                      └─────────────────────────▶ method.update
 
-Each epoch's random numbers depend only on the seed, the epoch and the process, so a resumed run gives the
+The random numbers of an epoch depend only on the seed, the epoch and the process, so a resumed run gives the
 same bits.
 """
 
@@ -21,17 +23,10 @@ from torch import Tensor, nn
 from sparselabel.config import Machine, Phase, TrainConfig
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import POSITIVE
-from sparselabel.data.loaders import Batch, in_order, rows_of
+from sparselabel.data.loaders import Batch, Rows, in_order, rows_of
 from sparselabel.inference.scorer import Scorer
-from sparselabel.losses.base import (
-    ComposedLoss,
-    Layout,
-    Needs,
-    Observed,
-    Progress,
-    Step,
-    observed_rows,
-)
+from sparselabel.losses.base import ComposedLoss, Needs
+from sparselabel.losses.step import Layout, Observed, Progress, Step, observed_rows
 from sparselabel.models.classifier import LinearHead, Output
 from sparselabel.progress import Bar
 from sparselabel.run import Run
@@ -64,7 +59,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Trainer:
-    """Trains a model with a method: call ``prepare`` with the method, then ``train``."""
+    """Trains a model with a method: call ``prepare(method)``, then ``train()``."""
 
     data: Dataset
     config: TrainConfig
@@ -89,18 +84,14 @@ class Trainer:
     def _standardize(self, head: LinearHead) -> None:
         observed = self.data.train.observed
         positives = torch.from_numpy(observed.counts())
-        # Half an image more, so that a class that nobody annotated has a finite logit.
+        # Half an image more, so that a class without annotations has a finite logit.
         head.standardize(self.loaders.features("train"), (positives + 0.5) / (len(observed) + 1.0))
 
     def prepare(self, method: ComposedLoss) -> None:
-        """Prepare the method with the labels of this process.
-
-        Raise if the run cannot start from the best epoch or the disk is too small.
-        """
-        rows = rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
+        """Prepare the method with the labels of this process; raise if the disk is too small."""
         layout = Layout(
-            torch.from_numpy(rows),
-            observed_rows(self.data.train.observed.matrix, rows),
+            torch.from_numpy(self.rows),
+            observed_rows(self.data.train.observed.matrix, self.rows),
             len(self.data.train),
             seed=self.config.seed,
             processes=self.fabric.world_size,
@@ -116,7 +107,7 @@ class Trainer:
         refuse_full_disk(self.config, method, self.run, self.network, self.fabric, validated)
 
     def train(self) -> TrainingState:
-        """Run the remaining phases; returns the final state, which has the best epoch."""
+        """Train the remaining phases; returns the final state, which names the best epoch."""
         newest = newest_checkpoint(self.run.checkpoints)
         state = TrainingState() if newest is None else newest.state
         if newest is not None:
@@ -133,6 +124,8 @@ class Trainer:
                     state = state.in_new_phase(name)
                     newest = None  # the optimizer is new
                 stage = self.stage(name, state.phase_began, newest)
+                if not (self.needs.features or self.needs.solves):  # a method would see the copy
+                    stage.standardize_once()
                 for epoch in range(state.epochs, state.phase_began + phase.epochs):
                     losses, histogram = self.train_epoch(stage, epoch, bar)
                     state = self.end_epoch(stage, state, losses, histogram, self.validate(stage))
@@ -145,7 +138,7 @@ class Trainer:
         return state
 
     def train_epoch(self, stage: Stage, epoch: int, bar: Bar) -> tuple[dict[str, float], list[int] | None]:
-        """One epoch; returns its mean losses and the histogram of the scores of unobserved positives."""
+        """Train one epoch; returns the mean losses and a histogram of the scores of unobserved positives."""
         torch.manual_seed(self.epoch_seed(epoch))
         progress = self.progress(stage, epoch)
         self.method.begin_epoch(progress)
@@ -171,54 +164,6 @@ class Trainer:
         means = {name: float(value) / stage.steps_per_epoch for name, value in sums.items()}
         self.refuse_diverged(stage, epoch, means)
         return means, histogram.take() if self.truth_known else None
-
-    @torch.no_grad()
-    def solve(self, progress: Progress) -> tuple[dict[str, float], list[int] | None]:
-        """In place of an epoch: compute the head from the stored features of all training images."""
-        head, features = self.network.head, self.loaders.features("train")
-        if not isinstance(head, LinearHead):
-            raise TypeError("only a linear head can be solved")
-        features = self.on_device(features.to(head.linear.weight.dtype))
-        solved = self.method.label_loss.solve_head(head.standardized(features).cpu(), self.observed)
-        head.linear.weight.copy_(solved.weight)
-        head.linear.bias.copy_(solved.bias)
-        rows = torch.from_numpy(rows_of(len(features), self.fabric.global_rank, self.fabric.world_size))
-        batch = Batch(rows, (features[rows],), ())
-        step = self.make_step(batch, (head(batch.inputs[0]),), progress)
-        histogram = ScoreHistogram(self.unobserved_positives)
-        if self.truth_known:
-            histogram.add(step.outputs[0].logits, rows)
-        losses = {name: float(loss) for name, loss in self.method(step).items()}
-        return losses, histogram.take() if self.truth_known else None
-
-    def refuse_diverged(self, stage: Stage, epoch: int, means: dict[str, float]) -> None:
-        """Raise if a mean loss of the epoch is not finite."""
-        for name, mean in means.items():
-            if not math.isfinite(mean):
-                raise diverged(self.config, stage.name, f"the loss {name!r} of epoch {epoch + 1} is {mean}")
-
-    def end_epoch(
-        self,
-        stage: Stage,
-        state: TrainingState,
-        losses: dict[str, float],
-        histogram: list[int] | None,
-        validation: dict[str, Any] | None,
-    ) -> TrainingState:
-        """Log an epoch; returns the state after it."""
-        state = after_epoch(state, stage, state.epochs, validation)
-        self.watched.keep(stage.name, state.epochs, stage.eval_module, self.method)
-        record = {
-            "epoch": state.epochs,  # logs count from 1
-            "phase": stage.name,
-            "losses": losses,
-            "validation": validation,
-            "hidden_positives": histogram,
-        }
-        self.log.epoch(record, self.waiting_terms(stage, state.epochs - 1))
-        for callback in self.hooks.callbacks:
-            callback.on_epoch_end(self, record)
-        return state
 
     def train_step(self, stage: Stage, batch: Batch, progress: Progress) -> tuple[Step, dict[str, Tensor]]:
         """One optimizer step, then ``method.update``."""
@@ -251,7 +196,7 @@ class Trainer:
         return tuple(Output(*view) for view in zip(*chunks, strict=True)), backward
 
     def make_step(self, batch: Batch, outputs: tuple[Output, ...], progress: Progress) -> Step:
-        """The ``Step`` of a batch, which is all that the method sees."""
+        """The ``Step`` of a batch: all that the method sees."""
         rows, train, needs = batch.rows.clamp(min=0), self.data.train, self.needs
         return Step(
             rows=batch.rows,
@@ -264,6 +209,35 @@ class Trainer:
             check=False,
         )
 
+    def refuse_diverged(self, stage: Stage, epoch: int, means: dict[str, float]) -> None:
+        """Raise if a mean loss of the epoch is not finite."""
+        for name, mean in means.items():
+            if not math.isfinite(mean):
+                raise diverged(self.config, stage.name, f"the loss {name!r} of epoch {epoch + 1} is {mean}")
+
+    def end_epoch(
+        self,
+        stage: Stage,
+        state: TrainingState,
+        losses: dict[str, float],
+        histogram: list[int] | None,
+        validation: dict[str, Any] | None,
+    ) -> TrainingState:
+        """Log an epoch; returns the state after it."""
+        state = after_epoch(state, stage, state.epochs, validation)
+        self.watched.keep(stage.name, state.epochs, stage.eval_module, self.method)
+        record = {
+            "epoch": state.epochs,  # logs count from 1
+            "phase": stage.name,
+            "losses": losses,
+            "validation": validation,
+            "hidden_positives": histogram,
+        }
+        self.log.epoch(record, self.waiting_terms(stage, state.epochs - 1))
+        for callback in self.hooks.callbacks:
+            callback.on_epoch_end(self, record)
+        return state
+
     def validate(self, stage: Stage) -> dict[str, Any] | None:
         """The mAP on the validation split, if there is one."""
         if "val" not in self.data.splits:
@@ -274,11 +248,10 @@ class Trainer:
 
     @torch.no_grad()
     def scan(self, stage: Stage, progress: Progress, some: Tensor | None = None) -> Iterator[Step]:
-        """Steps with the training images of this process, or some of them, as in evaluation."""
+        """Steps in evaluation mode with the training images of this process, or with ``some`` of them."""
         self._share_buffers(stage)
         scorer = Scorer(stage.eval_module, self.fabric.device, self.config.precision)
-        rows = rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
-        rows = rows if some is None else some.numpy()
+        rows = self.rows if some is None else some.numpy()
         loader = self.loaders.evaluation(stage.name, "train")
         for batch in loader(in_order(rows, stage.phase.batch_size), epoch=progress.epoch):
             yield self.make_step(batch, (scorer(batch.inputs[0], maps=self.needs.maps),), progress)
@@ -289,8 +262,27 @@ class Trainer:
             for buffer in stage.eval_module.buffers():
                 buffer.copy_(self.fabric.broadcast(buffer))
 
+    @torch.no_grad()
+    def solve(self, progress: Progress) -> tuple[dict[str, float], list[int] | None]:
+        """Instead of an epoch: compute the head from the stored features of all training images."""
+        head, features = self.network.head, self.loaders.features("train")
+        if not isinstance(head, LinearHead):
+            raise TypeError("only a linear head can be solved")
+        features = self.on_device(features.to(head.linear.weight.dtype))
+        solved = self.method.label_loss.solve_head(head.standardized(features).cpu(), self.observed)
+        head.linear.weight.copy_(solved.weight)
+        head.linear.bias.copy_(solved.bias)
+        rows = torch.from_numpy(self.rows)
+        batch = Batch(rows, (features[rows],), ())
+        step = self.make_step(batch, (head(batch.inputs[0]),), progress)
+        histogram = ScoreHistogram(self.unobserved_positives)
+        if self.truth_known:
+            histogram.add(step.outputs[0].logits, rows)
+        losses = {name: float(loss) for name, loss in self.method(step).items()}
+        return losses, histogram.take() if self.truth_known else None
+
     def begin_phase(self, phase: Phase, state: TrainingState) -> None:
-        """Begin a new phase from the last or the best epoch of the one before."""
+        """Begin a new phase from the last or the best epoch of the phase before."""
         if state.epochs == 0:
             return
         if phase.start == "best":
@@ -304,7 +296,7 @@ class Trainer:
         return best
 
     def stage(self, name: str, first_epoch: int, restored: Checkpoint | None) -> Stage:
-        """Set up a phase; with ``restored``, resume it from that checkpoint."""
+        """Set up a phase; ``restored`` is the checkpoint to resume it from."""
         phase, needs = self.config.phases[name], self.needs
         module: nn.Module = self.network.head
         if not self.loaders.uses_stored_features(name):
@@ -358,7 +350,7 @@ class Trainer:
         )
 
     def progress(self, stage: Stage, epoch: int) -> Progress:
-        """The progress at an epoch of a phase; a head phase that stopped early shortens the run."""
+        """The progress at an epoch; a head phase that stopped early shortens the run."""
         lr = stage.phase.lr
         if stage.name == "finetune":
             return Progress(epoch, stage.first_epoch + stage.phase.epochs, stage.first_epoch, lr)
@@ -366,7 +358,7 @@ class Trainer:
         return Progress(epoch, self.config.epochs, head_epochs, lr)
 
     def waiting_terms(self, stage: Stage, epoch: int) -> list[str]:
-        """During the warm-up, the terms of the loss that start after it."""
+        """During the warm-up, the names of the terms that start after it."""
         if self.progress(stage, epoch).warmed_up:
             return []
         return [name for name, term in self.method.terms.items() if getattr(term, "after_warm_up", False)]
@@ -386,6 +378,11 @@ class Trainer:
     def on_device(self, tensor: Tensor) -> Tensor:
         """The tensor on the model's device."""
         return tensor.to(self.fabric.device, non_blocking=True)
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The training rows of this process."""
+        return rows_of(len(self.data.train), self.fabric.global_rank, self.fabric.world_size)
 
     @cached_property
     def needs(self) -> Needs:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def score_matrix_of(module: nn.Module, loaders: PhaseLoaders, phase: str, split: str) -> ScoreMatrix:
-    """(N, L) The same, in a file of the run where they are too many for memory."""
+    """(N, L) The model's scores of a split; in a file of the run if they are too many for memory."""
     fabric, prepared_split = loaders.fabric, loaders.data.split(split)
     size = 4 * prepared_split.truth.matrix.size
     if size <= tiled_scores.LARGEST_SCORES:
@@ -49,7 +49,7 @@ def score_matrix_of(module: nn.Module, loaders: PhaseLoaders, phase: str, split:
 
 
 def scores_of(module: nn.Module, loaders: PhaseLoaders, phase: str, split: str) -> Tensor:
-    """(N, L) The model's scores of a whole split, in every process; they are numbers, or it is an error."""
+    """(N, L) The model's scores of a split, the same in every process; raises if some are not finite."""
     fabric = loaders.fabric
     scores = Scorer(module, fabric.device, loaders.config.precision).scores(
         loaders.evaluation(phase, split),
@@ -61,7 +61,7 @@ def scores_of(module: nn.Module, loaders: PhaseLoaders, phase: str, split: str) 
 
 
 def finite_scores(scores: Tensor, loaders: PhaseLoaders, phase: str, split: str) -> Tensor:
-    """The scores of a split; raises if some are no numbers."""
+    """The scores of a split; raises if some are not finite."""
     if not bool(scores.isfinite().all()):
         raise diverged(loaders.config, phase, f"scores of split {split!r} are not finite")
     return scores

@@ -15,10 +15,10 @@ from PIL import Image
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.readers import reader, table
-from sparselabel.data.readers.csv_parquet import plain_name
 from sparselabel.data.readers.image_files import match_names
 from sparselabel.data.readers.raw_dataset import RawSplit
 from sparselabel.data.readers.table import LABEL_COLUMNS
+from sparselabel.data.readers.table_files import plain_name
 from sparselabel.errors import ConfigError, DataError, DataWarning
 
 images = pytest.mark.usefixtures("_images")
@@ -296,6 +296,15 @@ def test_no_header(tmp_path: Path, text: str) -> None:
         train = train_of(tmp_path, text)
     assert (train.labels.ids.tolist(), train.labels.classes) == (["a.jpg", "b.jpg"], ("dog",))
     assert train.labels.values.tolist() == [[POSITIVE], [UNKNOWN]]
+
+
+@images
+def test_a_header_of_20_000_classes(tmp_path: Path) -> None:
+    """As one cell, which it is with another separator, it is too long for Python's reader."""
+    classes = tuple(f"class {number}" for number in range(20_000))
+    train = train_of(tmp_path, f"image,{','.join(classes)}\na.jpg,1{',' * 19_999}\n")
+    assert train.labels.classes == classes
+    assert train.labels.values.tolist() == [[POSITIVE] + [UNKNOWN] * 19_999]
 
 
 @images

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from sparselabel.errors import ResourceError
-from sparselabel.losses.base import Layout
 from sparselabel.losses.memory.row_store import (
     HEADER_BYTES,
     FileRowStore,
@@ -16,6 +15,7 @@ from sparselabel.losses.memory.row_store import (
     RowStore,
     make_row_store,
 )
+from sparselabel.losses.step import Layout
 from tests.losses.memory.test_row_store import ROWS, WIDTH, contents, initial
 
 
@@ -103,6 +103,20 @@ def test_a_layout_may_say_where(tmp_path: Path) -> None:
         make_row_store(
             "some", layout_of(ROWS, tmp_path, keep="ram"), WIDTH, initial, memory=lambda: NEEDED - 1
         )
+
+
+def test_a_link_in_the_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("important")
+    layout = layout_of(ROWS, folder=tmp_path / "rows", keep="file")
+    memory = make_row_store("some", layout, WIDTH, initial)
+    assert isinstance(memory, FileRowStore)
+    memory.path.parent.mkdir(exist_ok=True)
+    memory.path.symlink_to(other)
+    memory.read(torch.arange(ROWS))
+    assert other.read_text() == "important"
+    assert memory.path.is_file()
+    assert not memory.path.is_symlink()
 
 
 def test_a_file_may_hold_a_smaller_type(tmp_path: Path) -> None:

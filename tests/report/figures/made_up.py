@@ -22,7 +22,8 @@ CLASSES = ("ant", "bee", "cow", "dog $x_1$", "a class with a very long name")
 TRAIN = np.array([[1, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 1, 0, 1, 0], [1, 0, 0, 0, 0]], dtype=np.int8)
 
 RESULT: dict[str, Any] = {
-    "method": "an", "best_epoch": 1, "epochs": 1, "validation": None, "test": None, "recovery": None,
+    "method": "an", "oracle": False, "model_checksum": 0, "best_epoch": 1, "epochs": 1,
+    "validation": None, "test": None, "recovery": None,
 }  # fmt: skip
 """The least that result.json says."""
 EVALUATION: dict[str, Any] = {"mean_average_precision": {"sklearn": {"mean": 0.5}}}

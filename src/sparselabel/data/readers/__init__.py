@@ -10,7 +10,7 @@ A reader is a function ``read(source: Path, ...) -> RawDataset`` in a module of 
    images' paths relative to ``RawDataset.root``, and ``SpatialLabels`` in unit coordinates for positive
    classes only. There must be a split "train"; "val" and "test" are there if the format has them.
 3. Check that every image exists (``raw_dataset.Listing``). Raise a ``DataError`` that names file, line and
-   value for what cannot be meant; issue a ``DataWarning`` for what is left out. A reader does not decode
+value for invalid content; issue a ``DataWarning`` for what is left out. A reader does not decode
    images, hold out validation or hide labels: ``prepare`` does.
 4. Add a line to ``READERS`` and a test that writes a tiny set of files in the format's true layout.
 """
@@ -35,7 +35,7 @@ READERS = {
     "table": "table",
     "voc": "voc",
 }
-"""The module of every format, imported when it is asked for: pycocotools and others take time."""
+"""The module of every format, imported when it is used: pycocotools and others take time."""
 
 
 def options_of(name: str) -> dict[str, Parameter]:

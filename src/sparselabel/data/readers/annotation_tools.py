@@ -31,8 +31,8 @@ def tails(path: str) -> list[str]:
 class Collected:
     """Images in order of first appearance, with labels and spatial labels; ``where`` is a line or task.
 
-    A label that annotators disagree about is UNKNOWN. Images without any known label are left out in the
-    end: a method that assumes negatives would learn that they show nothing.
+    A label that annotators disagree about is UNKNOWN. Images without any known label are left out: a method
+    that assumes negatives would learn that they are empty.
     """
 
     def __init__(self, file: Path, root: Path) -> None:
@@ -117,7 +117,7 @@ class Collected:
         return inside
 
     def refuse_unused(self, negative: str | None, known: Collection[str], problem: str) -> None:
-        """Raise if ``negative``, which says what is not there, is none of the names that the file knows."""
+        """Raise if ``negative``, the name for absent classes, does not occur in the file."""
         if negative is not None and negative not in known:
             raise DataError(
                 f"{self.file}: {problem} {negative!r} ({nearest(negative, known)})",

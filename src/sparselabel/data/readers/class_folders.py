@@ -16,7 +16,7 @@ from sparselabel.data.readers.raw_dataset import SPLITS, RawDataset, RawSplit, r
 from sparselabel.errors import DataError, listing
 
 LIKE_SPLITS = {"val", "test", "valid", "validation", "testing"}
-"""Beside a folder "train", these are no classes."""
+"""Names of splits, if there is a folder "train"."""
 _NEGATIVE = re.compile(r"(?:-|not[ _-])\s*(?=\S)", re.IGNORECASE)
 
 
@@ -32,9 +32,9 @@ def read(source: Path) -> RawDataset:
 
     Notes
     -----
-    What the folder's name does not say is UNKNOWN. Folders train, val and test at the top are splits, if
-    there are no others beside them and "train" is one. Images are found by their suffix, at any depth below
-    the class folder; ids are the relative paths.
+    Other classes are UNKNOWN. Folders train, val and test at the top are splits, if there are no others
+    beside them and "train" is one. Images are found by their suffix, at any depth below the class folder; ids
+    are the relative paths.
     """
     require_folder(source)
     others: list[str] = []  # files that are no image, or lie in no class folder

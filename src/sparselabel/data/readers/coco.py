@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from sparselabel.data.labels import POSITIVE, LabelTable, SparseLabels, Texts, compact, refuse_duplicates
 from sparselabel.data.masks import Masks
-from sparselabel.data.readers.coco_annotations import Annotations, CategoryCodes, Images, read_categories
+from sparselabel.data.readers.coco_json import Annotations, CategoryCodes, Images, read_categories
 from sparselabel.data.readers.json_stream import JsonBlocks
 from sparselabel.data.readers.raw_dataset import (
     IMAGES_FOLDER,
@@ -80,11 +80,11 @@ def read(
     year that it has, are read as "train" and "test".
 
     A class is POSITIVE on an image with an annotation of it, crowd regions included, else NEGATIVE; but if
-    images say which categories were looked for (``neg_category_ids`` of LVIS, and our own
-    ``pos_category_ids``), all else is UNKNOWN. Classes come in the order of the file's categories, rows in
-    the order of the image ids as strings. A box without extent is a point, its first labeled key point, if
-    it has one; other boxes without area inside the image are left out with a warning. Crowd regions have
-    neither boxes nor masks. Objects365 v2 names three images that are missing.
+    images list verified categories (LVIS's ``neg_category_ids``, and our own ``pos_category_ids``), all
+    others are UNKNOWN. Classes come in the order of the file's categories, rows in the order of the image ids
+    as strings. A box without extent is a point, its first labeled key point, if it has one; other boxes
+    without area inside the image are left out with a warning. Crowd regions have neither boxes nor masks.
+    Objects365 v2 names three images that are missing.
     """
 
     def split(file: Path, files: Listing, below: str) -> RawSplit:
@@ -116,7 +116,7 @@ def read(
 
 
 def _year(source: Path, root: Path) -> str:
-    """The year whose files are there; it is an error if there are several."""
+    """The year of the files; raises if there are several."""
     files = (source / "annotations").glob("instances_train*.json")
     years = sorted(file.stem.removeprefix("instances_train") for file in files)
     if not years:
@@ -132,9 +132,9 @@ def _year(source: Path, root: Path) -> str:
 
 
 def read_instances(file: Path, keep_empty: bool = False, masks: bool = False) -> Instances:
-    """Read a file's lists, in whatever order they come, in memory for their numbers and no more.
+    """Read a file's lists in any order, keeping only their numbers in memory.
 
-    ``masks``: read outlines too; it takes a few times as long.
+    ``masks``: read outlines too, which takes a few times as long.
     """
     if not file.is_file():
         raise DataError(f"{file} is not there", "give a COCO-style JSON file", "a folder laid out like COCO")
@@ -218,7 +218,7 @@ PUBLISHED_LISTS = (Size(82_081, 181_422), Size(82_081, 96_251), Size(82_081, 82_
 
 
 def warn_of_another_list(file: Path, size: Size) -> None:
-    """Warn of a list of labels that is nearly a published one; another list is no reason."""
+    """Warn of a list of labels that is nearly a published one."""
     for expected in PUBLISHED_LISTS:
         near = all(abs(here / there - 1) <= NEARLY for here, there in zip(size, expected, strict=True))
         if near and size != expected:

@@ -1,10 +1,10 @@
 """A JSON object whose lists may be larger than memory, read block by block.
 
-The parser is Python's own. What makes it quick enough, and bounded, is done here: long lists are cut between
-two of their objects, and values nobody asked for (COCO's outlines: four fifths of its bytes) are blanked out
-before parsing. A cut is guessed at the last ``}, {`` of a block and proved by parsing: JSON reads in one way
-from the left, so a piece that parses as a list ends where one of its elements ends. Where the guess is wrong
-(an element has a list of objects itself), strings and brackets are counted instead.
+The parser is Python's own. Two things make it fast and bound its memory: long lists are cut between two of
+their objects, and unneeded values (COCO's outlines: four fifths of its bytes) are blanked out before parsing.
+A cut is guessed at the last ``}, {`` of a block and proved by parsing: JSON reads in one way from the left,
+so a piece that parses as a list ends where one of its elements ends. Where the guess is wrong (an element has
+a list of objects itself), strings and brackets are counted instead.
 """
 
 import codecs
@@ -26,8 +26,8 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 class JsonBlocks:
     """Goes through the outermost object of a file: ``for key in blocks``, then for each key one of
 
-    ``elements()``, the blocks of a list's elements, or ``value()``, the whole value. What is not asked for is
-    passed over. ``position`` may be kept, to come back to a value with ``go_to`` when all keys are through.
+    ``elements()``, the blocks of a list's elements, or ``value()``, the whole value. Values that are not read
+    are skipped. ``position`` and ``go_to`` return to a value after all keys.
     """
 
     def __init__(self, file: Path, expected: str = "an object", block: int = BLOCK) -> None:
@@ -71,7 +71,7 @@ class JsonBlocks:
         return self._next() == b"["
 
     def go_to(self, position: int) -> None:
-        """Make the value that begins at a position the next one."""
+        """Continue with the value at a position."""
         self._stream.seek(position)
         self._start, self._at = position, 0  # of the data: where it begins in the file, how far it is read
         self._data = self._stream.read(self._block)
@@ -238,7 +238,7 @@ class JsonBlocks:
 
 
 def _reason(error: BaseException) -> str:
-    """What is wrong with JSON that is too much for Python."""
+    """The problem with JSON that Python cannot parse."""
     deep = isinstance(error, RecursionError)
     return "lists or objects inside each other a thousand deep" if deep else "a number of thousands of digits"
 

@@ -54,8 +54,8 @@ def read(
     Notes
     -----
     Choices are labels of the image, labeled shapes also say where. Predictions, skipped annotations
-    (``was_cancelled``) and those whose last review rejected them say nothing. Of several annotations of a
-    task all count. Choices made for a shape are not the image's.
+    (``was_cancelled``) and rejected ones are ignored. All annotations of a task count. Choices made for a
+    shape are not the image's.
 
     Tasks name images by paths or addresses: their end is looked for in the folder, also without the eight
     characters that an upload puts in front of a name.

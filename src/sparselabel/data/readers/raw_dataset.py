@@ -35,10 +35,10 @@ from sparselabel.file_formats import read_text
 class RawSplit:
     """One split: ``paths`` (N,) of its images relative to the root of the data, in the order of ``labels``.
 
-    ``observed`` (N, L) is what training may see of the labels, where somebody has published that. ``real``
-    (N, L) are ImageNet's reassessed labels, beside the original ones; a row without them is UNKNOWN.
-    ``masks`` are those of the spatial labels, in their order. ``images`` are those that are in no files,
-    ``stored`` says where those are that are in no files of their own.
+    ``observed`` (N, L) are published observed labels, if any. ``real`` (N, L) are ImageNet's reassessed
+    labels, beside the original ones; a row without them is UNKNOWN. ``masks`` are those of the spatial
+    labels, in their order. ``images`` are images in memory, ``stored`` the locations of images in shards or
+    at addresses.
     """
 
     labels: LabelTable
@@ -69,7 +69,7 @@ class RawSplit:
 class RawDataset:
     """The data as read: splits by name ("train", and "val" or "test" where the data has them).
 
-    Somebody's ``own`` data has no published validation split that others must find again.
+    ``own`` data has no published validation split to reproduce.
     """
 
     name: str
@@ -97,15 +97,15 @@ def with_one_label(ids: Texts, paths: Texts, classes: Sequence[str], column: Ind
 
 
 def warn(problem: str, *remedies: str) -> None:
-    """Warn of data that can be used but may not be what was meant."""
+    """Warn of data that can be used but may not be as intended."""
     warnings.warn(DataWarning(problem, *remedies), stacklevel=3)
 
 
 class Listing:
     """The files below a folder, asked for by relative path with "/" in it: ``"a/b.jpg" in Listing(root)``.
 
-    Each directory is listed once, when it is first asked for: much quicker than looking for one file after
-    the other, above all on network drives.
+    Each directory is listed once, at its first use, which is much quicker than checking files one by one,
+    above all on network drives.
     """
 
     def __init__(self, root: Path) -> None:
@@ -186,7 +186,7 @@ def warn_of_lost_boxes(file: Path, count: int, first: str) -> None:
 
 
 def images_folder(images: Path | None, *usual: Path) -> Path:
-    """The images' folder: the one given, or else the first of the usual ones that is there, or the last."""
+    """The images' folder: the given one, or the first of the usual ones that exists, or the last."""
     return require_folder(images or next((folder for folder in usual if folder.is_dir()), usual[-1]))
 
 
@@ -251,7 +251,7 @@ PUBLISHED: dict[str, dict[str, Size]] = {
 
 
 def warn_of_another_size(reader: str, splits: Mapping[str, RawSplit]) -> None:
-    """Warn of splits that are nearly those of the papers; a part of a set, or another set, is no reason."""
+    """Warn of splits that are nearly those of the papers, but not of a part of a set or another set."""
     for name, split in splits.items():
         expected = PUBLISHED[reader][name]
         size = Size(len(split.labels), int(split.labels.counts().sum()))

@@ -5,10 +5,8 @@
     a.jpg,cat,1                                     a.jpg,1,0,
     a.jpg,dog,0                                     b.jpg,,1,1
 
-A value is 1 (there), 0 (not there) or empty (nobody looked; "nan" and "?" mean the same).
-
-People write tables in many ways. What they can only mean in one way is read so, and said; anything else is an
-error that names the place.
+A value is 1 (present), 0 (absent) or empty (unknown; "nan" and "?" mean the same). Tables come in many forms.
+Unambiguous ones are read, with a warning; anything else is an error that names the place.
 """
 
 import csv
@@ -25,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from sparselabel.data.image_paths import shards_below
 from sparselabel.data.labels import (
     NEGATIVE,
     POSITIVE,
@@ -39,7 +38,6 @@ from sparselabel.data.labels import (
     count_per_class,
     known_entries,
 )
-from sparselabel.data.readers.csv_parquet import Cells, open_cells, plain_name
 from sparselabel.data.readers.image_files import match_names
 from sparselabel.data.readers.raw_dataset import (
     IMAGES_FOLDER,
@@ -54,6 +52,7 @@ from sparselabel.data.readers.raw_dataset import (
     images_folder,
     warn,
 )
+from sparselabel.data.readers.table_files import Cells, open_cells, plain_name
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.stored_images import StoredImages, are_stored, scan
 from sparselabel.errors import DataError, counted, listing, nearest, param
@@ -373,14 +372,15 @@ def read(
     Notes
     -----
     Rows come in order of first appearance; classes in the columns' order (wide) or sorted (long). In a long
-    table x and y are a point, with w and h the center of a box, in shares (0..1) of width and height. An
-    empty label is an image of which nothing is known. Without a column of values every row says 1, without
-    one of splits all rows are train. Labels are separated by ; or | where they occur, or by a comma where the
-    parts occur in other cells too. If ``unlabeled`` is None, nobody is told of images that are not named.
+    table x and y are a point, with w and h the center of a box, in shares (0..1) of width and height. A row
+    with an empty label is an image without known labels. Without a column of values every row means 1;
+    without one of splits all rows are train. Labels are separated by ; or | where they occur, or by a comma
+    where the parts occur in other cells too. If ``unlabeled`` is None, images that are not named are left out
+    without a warning.
 
     A table whose first row begins with an image has no header: its columns are image and label. Classes that
-    differ only in case or spaces are one. An image that is not there under its name is the one file that its
-    name can mean (``match_names``). Each of these is a warning.
+    differ only in case or spaces are one. An image without a file of its name is the one file that the name
+    can mean (``match_names``). Each of these is a warning.
     """
     wanted = IMAGE_COLUMNS if image is None else (image,)
     with open_cells(source, *wanted, encoding=encoding, unnamed=PREDICTED[:1] + LABEL_COLUMNS[:1]) as opened:
@@ -481,25 +481,25 @@ def _with_absent(
     absent = _absent_in(cells, index_of)
     if not absent:
         return index_of, classes, values
-    kept = {name: index for name, index in index_of.items() if index not in absent}
-    place = {index: number for number, index in enumerate(kept.values())}
+    present = {name: index for name, index in index_of.items() if index not in absent}
+    new_index = {index: number for number, index in enumerate(present.values())}
     values = np.where(np.isin(classes, [*absent]), NEGATIVE, values).astype(np.int8)
-    classes = np.asarray([place[absent.get(index, index)] for index in index_of.values()])[classes]
-    return {name: place[index] for name, index in kept.items()}, classes, values
+    classes = np.asarray([new_index[absent.get(index, index)] for index in index_of.values()])[classes]
+    return {name: new_index[index] for name, index in present.items()}, classes, values
 
 
 def _absent_in(cells: Cells, index_of: Mapping[str, int]) -> dict[int, int]:
     """By number of a text as "-dog" or "not dog", that of the class that is not there; other rows have it."""
     known = {plain_name(name): index for name, index in index_of.items()}
-    absent, said = {}, []
+    absent, texts = {}, []
     for name, index in index_of.items():
         rest = name[1:] if name.startswith("-") else name[4:] if name.lower().startswith("not ") else ""
         other = known.get(plain_name(rest)) if rest.strip() else None
         if other is not None and other != index:
             absent[index] = other
-            said.append(repr(name))
-    if said:
-        warn(f"{cells.file}: labels of what is not there: {listing(said)}")
+            texts.append(repr(name))
+    if texts:
+        warn(f"{cells.file}: labels of what is not there: {listing(texts)}")
     return absent
 
 
@@ -580,10 +580,12 @@ def _paths(
         problem = f"{len(missing):,} of {count:,} images are missing: {listing(missing)}"
         if not skip_missing or not there.any():
             where = listing(files.files, 3) if isinstance(files, StoredImages) else root
+            shards = None if isinstance(files, StoredImages) or there.any() else shards_below(root)
+            inside = f"name the shards there with {param('images')} ({shards!r})"
             raise images.cells.wrong(
                 images.lines[int(np.argmin(there))],
                 f"image {str(missing[0])!r} is not in {where}; {problem}",
-                IMAGES_FOLDER,
+                IMAGES_FOLDER if shards is None else inside,
                 f"name what their names lack with {param('suffix')}",
                 f"leave them out with {param('skip_missing', True)}",
             )

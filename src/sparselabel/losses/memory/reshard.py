@@ -1,7 +1,7 @@
 """Redistribute the row stores of a checkpoint over another number of processes.
 
 Of P processes, number r % P has row r of the data, in its slot r // P (``data/loaders.py``). New rows are
-asked for in chunks and old files are only read, so that neither memory nor what is safe on the disk suffers.
+read in chunks, and old files are not changed.
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.loaders import rows_of
-from sparselabel.losses.base import Memory
 from sparselabel.losses.memory.row_store import FileRowStore, Initial, RowStore, is_in_file
+from sparselabel.losses.step import Memory
 
 State = dict[str, Tensor]
 
@@ -30,7 +30,7 @@ class Share(NamedTuple):
 
 
 class _Saved(NamedTuple):
-    """Rows of an old process as a checkpoint has them."""
+    """Rows of an old process in a checkpoint."""
 
     rows: int
     width: int
@@ -39,7 +39,7 @@ class _Saved(NamedTuple):
 
 
 def restore_resharded(memory: Memory, states: Sequence[State], folder: Path, share: Share) -> None:
-    """Give ``memory`` its share of what is in ``states``, one for each old process, or in ``folder``."""
+    """Fill ``memory`` with its share of ``states``, one per old process, or of their files in ``folder``."""
     if isinstance(memory, RowStore):
         parts = [_saved(state, folder) for state in states]
         rows = share.row_count(sum(part.rows for part in parts))
@@ -71,7 +71,7 @@ def _saved(state: State, folder: Path) -> _Saved:
     if is_in_file(state):
         old = FileRowStore.saved(folder, state)
         return _Saved(old.rows, old.width, old.dtype, old.read)
-    values = state["values"]  # mapped: only what is asked for is read
+    values = state["values"]  # memory-mapped
     return _Saved(len(values), values.shape[1], values.dtype, _lines(values))
 
 

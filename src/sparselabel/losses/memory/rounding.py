@@ -1,9 +1,9 @@
 """Stochastic rounding to integers, with random numbers that depend only on (seed, epoch, row).
 
 Moving averages in 8 bits stall when they are rounded to the nearest level: a step below half a level is lost.
-Rounding up with the probability of the fraction is right in expectation. Drawing fresh numbers for every cell
-in every step would take longer than all the rest, so one long table is drawn from the seed, and (seed, epoch,
-row) determine where in it a row's numbers begin.
+Rounding up with the probability of the fraction is right in expectation. Drawing new numbers for every cell
+in every step would dominate a step's time, so one long table is drawn from the seed, and (seed, epoch, row)
+determine where a row's numbers begin in it.
 """
 
 import numpy as np

@@ -5,14 +5,12 @@ In a file every row has two slots, and a bit says which of them the last checkpo
     write ──▶ the slot that the last checkpoint does not need        read ──▶ the newest slot
     state() ── fsync, hand out the bits ──▶ (the trainer saves its checkpoint) ──▶ on_checkpoint_saved()
 
-So the state of the last checkpoint stays on the disk, untouched, until the next one is safe: a crash at any
-moment loses nothing, and nothing is ever copied. Reads and writes are positioned ones, not a mapped file,
-whose pages would count as memory. The system's cache does the waiting for the disk: a write returns at once
-and goes to the disk behind us, and a read finds there what ``prefetch`` has asked for ahead.
+So the state of the last checkpoint stays on disk until the next one is safe: a crash at any moment loses
+nothing, and nothing is copied. Reads and writes are positioned ones: pages of a mapped file would count as
+memory. The system's page cache hides the disk: writes return at once, and ``prefetch`` reads ahead.
 
-A file has the number of processes in its name. When a run goes on with another number, its new files are
-filled from the old ones (``reshard.py``), which are only read, and removed once a checkpoint of the new
-processes is safe.
+A file has the number of processes in its name. A run that is resumed with another number fills new files from
+the old ones (``reshard.py``), which are removed once a checkpoint of the new processes is safe.
 """
 
 import os
@@ -28,13 +26,13 @@ from torch import Tensor
 
 from sparselabel.checksums import Sums, damaged, row_checksums
 from sparselabel.errors import DISK_FULL, MAKE_ROOM, ResourceError, RunError
-from sparselabel.losses.base import Layout, Memory
+from sparselabel.losses.step import Layout, Memory
 from sparselabel.resources import available_memory, format_bytes, free_disk
 
 Initial = Callable[[Tensor], Tensor]
 """Local index (c,) -> (c, width): what the rows hold before the first write."""
 
-CHUNK_BYTES = 2**24  # what is filled or copied at once
+CHUNK_BYTES = 2**24  # filled or copied at once
 WAY_OUT = "bring the run folder back as it was, or start the run anew"
 
 
@@ -55,11 +53,11 @@ class RowStore(Memory):
         raise TypeError(f"{type(self).__name__} must define write()")
 
     def fill(self, source: Initial) -> None:
-        """Hold what ``source`` returns for every row, asked for in chunks."""
+        """Fill every row from ``source``, in chunks."""
         raise TypeError(f"{type(self).__name__} must define fill()")
 
     def prefetch(self, local_index: Tensor) -> None:
-        """The lines at ``local_index`` (B,) will be read soon: fetch them meanwhile, if that takes time."""
+        """Start reading the lines at ``local_index`` (B,), which will be needed soon."""
 
     def _values_of(self, state: dict[str, Tensor]) -> Tensor:
         values = state.get("values")
@@ -69,7 +67,7 @@ class RowStore(Memory):
         return values
 
     def refuse_unlike(self, shape: tuple[int, int], dtype: torch.dtype) -> None:
-        """Raise if rows of this shape and type in a checkpoint cannot be these."""
+        """Raise if rows in a checkpoint have another shape or type."""
         alike = dtype == self.dtype or (dtype.is_floating_point and self.dtype.is_floating_point)
         if shape != (self.rows, self.width) or not alike:
             raise RunError(
@@ -90,7 +88,7 @@ class RamRowStore(RowStore):
     _values: Tensor | None = None
 
     def bytes_still_needed(self) -> tuple[int, int]:
-        """All of its RAM, until it is filled."""
+        """All of its RAM while it is not filled."""
         return self.rows * self.row_bytes if self._values is None else 0, 0
 
     def read(self, local_index: Tensor) -> Tensor:
@@ -99,7 +97,7 @@ class RamRowStore(RowStore):
 
     def write(self, local_index: Tensor, values: Tensor) -> None:
         """Replace the lines at ``local_index`` (B,), each named once, by ``values`` (B, width)."""
-        # numpy copies whole lines; torch's index_copy_ goes number by number, 70 times slower on bytes.
+        # numpy copies whole lines; torch's index_copy_ is 70 times slower on bytes.
         self._held().numpy()[local_index.numpy()] = values.to(self.dtype).numpy()
 
     def state(self) -> dict[str, Tensor]:
@@ -114,7 +112,7 @@ class RamRowStore(RowStore):
         self._values = self._filled(source)
 
     def move_to(self, values: Tensor) -> None:
-        """Keep the rows in ``values`` (rows, width) from now on, which others may see and write to."""
+        """Keep the rows in ``values`` (rows, width) from now on, which others may share."""
         self._values = values.copy_(self._held())
 
     def _held(self) -> Tensor:
@@ -159,7 +157,7 @@ def stack_row_stores(stores: Sequence[RowStore]) -> StackedRowStore:
     return StackedRowStore(in_ram)
 
 
-HEADER_BYTES = 4096  # one disk block, so that rows lie well; its first bytes name the file
+HEADER_BYTES = 4096  # one disk block, for alignment; its first bytes identify the file
 IDENTITY_BYTES = 16
 
 
@@ -179,11 +177,8 @@ def is_in_file(state: dict[str, Tensor]) -> bool:
 
 
 def file_name(state: dict[str, Tensor]) -> str:
-    """The file that the rows of a state are in; older versions did not say which.
-
-    Only a name: nothing in a checkpoint leads out of the folder of the run.
-    """
-    return Path(bytes(state["file"].tolist()).decode()).name if "file" in state else "a file"
+    """The name of the file that the rows of a state are in: no checkpoint leads out of the run's folder."""
+    return Path(bytes(state["file"].tolist()).decode()).name
 
 
 class FileRowStore(RowStore):
@@ -220,7 +215,7 @@ class FileRowStore(RowStore):
         return values
 
     def prefetch(self, local_index: Tensor) -> None:
-        """Let the system fetch the lines into its cache, which sees all writes, while we go on."""
+        """Let the system read the lines into its page cache in the background."""
         if self._file is None or not hasattr(os, "posix_fadvise"):
             return
         wanted = local_index.numpy()
@@ -273,7 +268,7 @@ class FileRowStore(RowStore):
             self._count(self._commit + 1)
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Load the state of the last checkpoint; one that was kept in RAM is written into a new file."""
+        """Load the state of the last checkpoint; a state from RAM is written into a new file."""
         if "values" in state:
             values = self._values_of(state)
             self.fill(lambda local_index: values[local_index])
@@ -294,10 +289,8 @@ class FileRowStore(RowStore):
         self._create(source)
 
     def _open(self, state: dict[str, Tensor], flags: int) -> None:
-        """Open the file as ``state`` has it; raises if it is another one, or has gone on."""
+        """Open the file of ``state``; raises if it is another file, or has changed since."""
         bits = np.unpackbits(state["newest"].numpy()).astype(np.bool_)
-        if "checksums" not in state:
-            raise RunError(f"the checkpoint, of an older version, has no checksums of {self.path}: {WAY_OUT}")
         if not self.rows <= len(bits) < self.rows + 8 or len(state["checksums"]) != self.rows:
             raise RunError(f"the checkpoint has another number of rows than the {self.rows:,} of {self.path}")
         size = self.path.stat().st_size if self.path.is_file() else None
@@ -310,7 +303,7 @@ class FileRowStore(RowStore):
             os.close(file)
             raise RunError(f"{self.path} was made by another run than the checkpoint: {WAY_OUT}")
         commit = int(state["commit"])
-        # One behind: the run ended just after the checkpoint was safe, before the file knew.
+        # One behind: the run ended between the checkpoint and the commit to the file.
         if int.from_bytes(os.pread(file, 8, IDENTITY_BYTES), "little") not in (commit - 1, commit):
             os.close(file)
             raise RunError(
@@ -320,7 +313,7 @@ class FileRowStore(RowStore):
         self._use(file, identity, bits[: self.rows], np.stack([sums, sums]))  # the other slot is not read
 
     def _offsets(self, local_index: npt.NDArray[np.int64], second: npt.NDArray[np.bool_]) -> list[int]:
-        # All first slots come first, then all second ones: filling is then one long run of writing.
+        # All first slots, then all second ones, so that filling writes sequentially.
         offsets: list[int] = (HEADER_BYTES + (local_index + self.rows * second) * self.row_bytes).tolist()
         return offsets
 
@@ -332,13 +325,14 @@ class FileRowStore(RowStore):
         sums = np.zeros((2, self.rows), dtype=np.uint32)
         with self._disk():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+            self.path.unlink(missing_ok=True)  # it may be a link, in a folder from elsewhere
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
             try:
-                # Claim the whole file now: a full disk is found here and not after hours.
+                # Allocate the whole file now, to find a full disk here and not after hours.
                 if hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(file, 0, self.bytes)
                 else:
-                    os.ftruncate(file, self.bytes)  # macOS: the space is claimed as it is written
+                    os.ftruncate(file, self.bytes)  # macOS: space is allocated as it is written
                 _write_all(file, np.frombuffer(identity, np.uint8), 0)
                 for local_index in self.chunks():
                     start = HEADER_BYTES + int(local_index[0]) * self.row_bytes
@@ -415,11 +409,11 @@ def make_row_store(
 ) -> RowStore:
     """A store of ``width`` numbers for every row of the layout, in RAM or in a file.
 
-    By itself in RAM, if the layout's memories together take at most half of what is available, else in the
-    layout's folder, else it refuses. A file of this name that is already there is used again, so that a run
-    can resume when more memory is available than at its start; with another number of processes it is
-    decided anew, beside the files there are. ``dtype_in_file`` may be a smaller type to save disk;
-    ``memory`` and ``disk`` tell the bytes available (to this process).
+    By default in RAM, if the layout's memories together take at most half of what is available; else in a
+    file in the layout's folder; else it raises. An existing file of this name is used again, so that a run
+    can resume when more memory is available than at its start; with another number of processes the choice is
+    made anew. ``dtype_in_file`` may be a smaller type to save disk; ``memory`` and ``disk`` return the bytes
+    available to this process.
     """
     rows = len(layout.rows)
     # No two processes have the same first row, so their files have different names.
@@ -432,7 +426,7 @@ def make_row_store(
         if path.is_file():
             layout.memories.append(in_file)
             return in_file
-    # The memories of a method are filled when first used: what they will take is still free.
+    # Memories are filled when first used, so their space still counts as free.
     coming = [other.bytes_still_needed() for other in layout.memories]
     others, others_on_disk = sum(ram for ram, _ in coming), sum(room for _, room in coming)
     ram = memory()
@@ -444,13 +438,13 @@ def make_row_store(
     if layout.keep != "ram" and in_file is not None and in_file.bytes <= room:
         layout.memories.append(in_file)
         return in_file
-    there = _free(layout, room)
+    free = _free(layout, room)
     size = in_file.bytes if in_file is not None else 2 * needed
     beside = f" together with the method's other memories, {format_bytes(others)}" if others else ""
     raise ResourceError(
         f"{name}-{first} ({rows:,} rows × {width:,} numbers) needs {format_bytes(needed)} of memory and may "
         f"take half of the {format_bytes(ram)} available{beside}, or {format_bytes(size)} of disk "
-        f"(two slots); {there}",
+        f"(two slots); {free}",
         *ways_out,
         what=name,
         value=size,
@@ -459,7 +453,7 @@ def make_row_store(
 
 
 def _free(layout: Layout, room: int) -> str:
-    """What is free on the disk, in words; files of the processes before are there a while longer."""
+    """A text on the free disk space; files of another number of processes stay for a while."""
     if layout.folder is None:
         return "there is no run folder"
     free = f"{format_bytes(room)} are free in {layout.folder}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sparselabel.data.readers.csv_parquet import open_cells
+from sparselabel.data.readers.table_files import open_cells
 from sparselabel.errors import ConfigError, DataError, RunError, command, nearest, param
 from sparselabel.report.figures.style import legend_columns, log_curves, look_of, new_figure, save, style
 from sparselabel.run import Run
@@ -177,8 +177,7 @@ def _read(table: Path, split: str, several: bool) -> Iterator[Point]:
             continue
         mean = line.number("mAP" if by_labels else SPLITS[split], most=100)
         column = "spread" if by_labels or split == "test" else "validation_spread"
-        # Tables of earlier versions have the spread of the test alone.
-        spread = line.number(column) if column == "spread" or column in line.cells else None
+        spread = line.number(column)
         annotation = f", {name}" if (name := line.cells.get("annotation")) else ""
         folder = f" ({table.resolve().parent.name})" if several else ""
         curve = f"{line['method']}{annotation}{folder}"

@@ -8,7 +8,9 @@ for (const image of document.querySelectorAll(".card img")) {
   const open = () => {
     const [shown, text] = [large.querySelector("img"), large.querySelector("p")];
     [shown.src, shown.alt] = [image.src, image.alt];
-    text.textContent = image.parentElement.innerText.replace(/\s+/g, " ").trim();
+    const file = image.closest(".card").querySelector(".file").textContent;
+    const about = image.parentElement.innerText.split("\n").map((line) => line.trim()).filter((line) => line);
+    text.textContent = [file, ...about.filter((line) => line !== file)].join(", ");
     large.showModal();
   };
   image.addEventListener("click", open);

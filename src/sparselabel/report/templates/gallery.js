@@ -13,6 +13,10 @@ const make = (tag, text, parent, name) => {
 const counts = new Map();
 for (const image of images) for (const [label] of image.labels) counts.set(label, (counts.get(label) ?? 0) + 1);
 const without = images.filter((image) => !image.labels.length).length;
+// The folders that all images are in are not repeated below each.
+const paths = images.map((image) => image.name.split("/"));
+let inside = 0;
+while (paths.length && paths.every((path) => inside + 1 < path.length && path[inside] === paths[0][inside])) inside += 1;
 let chosen = null, shown = [], drawn = 0;
 
 const scoreOf = (image, label) => image.labels.find(([name]) => name === label)?.[1] ?? 0;
@@ -40,7 +44,7 @@ const draw = () => {
       make("span", String(Math.round(100 * score)), item);
     }
     if (!image.labels.length) make("li", NO_LABEL, list, "soft");
-    const file = make("bdi", image.name, make("span", null, caption, "file"));
+    const file = make("bdi", image.name.split("/").slice(inside).join("/"), make("span", null, caption, "file"));
     file.parentElement.title = image.name;
   }
   drawn = Math.min(drawn + STEP, shown.length);

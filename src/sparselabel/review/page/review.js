@@ -8,7 +8,7 @@ const $ = (id) => document.getElementById(id);
 const state = {
   about: null, mode: "grid", items: [], at: 0, only: null, skipped: false, busy: false, heat: false,
   page: [], coming: null, focus: 0, began: 0, seconds: 0, answers: 0, waiting: [],
-  saving: Promise.resolve(true), unsaved: [], saves: 0, filling: null, drag: null,
+  saving: Promise.resolve(true), unsaved: [], saves: 0, filling: null, drag: null, switching: false,
   window: [...crypto.getRandomValues(new Uint32Array(4))].map((part) => part.toString(16)).join("-"),
 };
 
@@ -73,6 +73,7 @@ function show() {
   for (const id of ["suggested", "whole", "many"]) $(id).hidden = true;
   $("stage").hidden = inGrid();
   $("grid").hidden = !inGrid();
+  if (!inGrid()) $("grid").replaceChildren();
   $("image").hidden = !item;
   $("map").hidden = true;
   $("waiting").hidden = Boolean(item);
@@ -276,7 +277,7 @@ function showSummary(summary) {
     : summary.found
       ? `you have found ${count(summary.found, "missing label")} of ${classes(summary.classes)}; training knew ${count(summary.known, "positive")} before.`
       : `training knows ${count(summary.known, "positive label")}; each yes adds one, each no spares the model a wrong guess.`;
-  const coming = summary.ahead
+  const coming = summary.ahead && !inGrid()  // a page of one class has another order, and its own counts
     ? ` Of the next ${summary.ahead} questions about ${Math.round(summary.expected)} are expected to be yes, by the scores and by your answers so far.`
     : "";
   $("gain").textContent = `What it brings: ${found}${coming}`;
@@ -414,6 +415,7 @@ function keep(items, answers, again) {
   }, (error) => {
     done();
     work(async () => {
+      state.saving = Promise.resolve(true);  // what was not saved is shown: it can be answered again
       again();
       show();
       tell(error.message);
@@ -528,15 +530,21 @@ const toggleHeat = () => {
   announce(`Heat map ${state.heat ? "shown" : "hidden"}.`);
 };
 
+// Pressed again before the other mode is there, it would lead back at once.
 const switchMode = () => {
-  if (whole()) return;
+  if (whole() || state.switching) return;
+  state.switching = true;
   work(async () => {
-    if (!(await state.saving)) return;
-    state.mode = inGrid() ? "one" : "grid";
-    state.heat = !inGrid();  // 24 maps take time
-    history.replaceState(null, "", inGrid() ? "#" : "#one");
-    showMode();
-    await restart();
+    try {
+      if (!(await state.saving)) return;
+      state.mode = inGrid() ? "one" : "grid";
+      state.heat = !inGrid();  // 24 maps take time
+      history.replaceState(null, "", inGrid() ? "#" : "#one");
+      showMode();
+      await restart();
+    } finally {
+      state.switching = false;
+    }
   }, true);
 };
 
@@ -646,7 +654,8 @@ function start(about) {
   document.title = `Review of ${about.run}`;
   $("kept").textContent = `Every answer is saved at once, in ${about.file}.`;
   $("name").value = about.reviewer || remembered() || "";
-  if (!$("name").value) tell("Write your name below first: it is kept with your answers.");
+  $("who").classList.toggle("first", !$("name").value);
+  if (!$("name").value) tell("Write your name first: it is kept with your answers.");
   $("filter").hidden = whole();
   showMode();
   if (!whole()) {
@@ -680,6 +689,7 @@ $("heat").addEventListener("click", toggleHeat);
 $("whole").addEventListener("submit", (event) => { event.preventDefault(); done(); });
 $("name").addEventListener("change", () => {
   try { localStorage.setItem("reviewer", $("name").value.trim()); } catch { /* it is asked again */ }
+  $("who").classList.remove("first");
   tell("");
 });
 $("find").addEventListener("input", () => {

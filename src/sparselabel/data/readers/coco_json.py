@@ -1,7 +1,7 @@
 """The lists "images" and "annotations" of a COCO-style file as columns, made into labels and spatial labels.
 
-An annotation takes 25 bytes until all are read, and its mask some tens to hundreds. Where nobody wants masks,
-outlines ("segmentation", four fifths of a file) are not even parsed.
+An annotation takes 25 bytes until all are read, and its mask some tens to hundreds. If masks are not needed,
+outlines ("segmentation", four fifths of a file) are not parsed.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ Keys = npt.NDArray[Any]
 Codes = npt.NDArray[np.int32]
 
 VERIFIED = {"neg_category_ids": NEGATIVE, "pos_category_ids": POSITIVE}
-"""Lists of an image with categories that someone looked for: the first is LVIS's, the second ours."""
+"""An image's lists of verified categories: the first is LVIS's, the second ours."""
 
 
 LONGEST_OUTLINE = 1e6  # pixels
@@ -41,7 +41,7 @@ FARTHEST = 1e8  # pixels from the image's corner: pycocotools computes in 32 bit
 
 
 class CategoryCodes:
-    """Category ids as numbers in order of appearance: what categories there are may be known later."""
+    """Category ids as numbers in order of appearance, as the list of categories may come later."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -68,7 +68,7 @@ class CategoryCodes:
 class Images:
     """The list "images": ids, file names and sizes of N images; rows are the ids sorted as strings.
 
-    ``verified`` are (rows, category codes, label) of what was looked for, or None if no image says so.
+    ``verified`` are (rows, category codes, label) of verified categories, or None if there are none.
     """
 
     def __init__(self, blocks: JsonBlocks, categories: CategoryCodes) -> None:
@@ -116,7 +116,7 @@ class Images:
             self._sorted, self._rows = given[by_number], new_row[by_number]
 
     def find(self, ids: Sequence[Any]) -> Rows:
-        """The rows of some ids; -1 for those that are not there."""
+        """The rows of some ids; -1 for unknown ids."""
         keys = _keys(ids)
         known, rows = self._sorted, self._rows
         if not (self._find_by_number and keys.dtype.kind == "i"):
@@ -148,7 +148,7 @@ def column(file: Path, kind: str, block: list[Any], first: int, key: str) -> lis
 
 
 def name_of(kind: str, position: int, record: Any) -> str:
-    """How messages call a record: by its id, or by its position in the list if it has none."""
+    """A record's name in messages: its id, or its position in the list."""
     known = isinstance(record, dict) and "id" in record
     return f"{kind} {record['id']}" if known else f"{kind} at position {position:,} (counted from 0)"
 
@@ -273,7 +273,7 @@ def _runs(given: dict[str, Any], height: int, width: int) -> dict[str, Any]:
 
 
 class _Looked:
-    """Labels where every category was looked for on every image."""
+    """Labels if every category was verified on every image."""
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self.values = np.full(shape, NEGATIVE, dtype=np.int8)
@@ -289,7 +289,7 @@ class _Looked:
 
 
 class _Listed:
-    """Labels where images list the categories that were looked for: rows, classes and what was found."""
+    """Labels if images list their verified categories: rows, classes and labels."""
 
     def __init__(self, shape: tuple[int, int], listed: list[tuple[Rows, Codes, int]]) -> None:
         self.shape = shape
@@ -398,7 +398,7 @@ class Annotations:
         return np.maximum(low, 0.0), np.minimum(high, 1.0)
 
     def with_any(self) -> npt.NDArray[np.bool_]:
-        """(N,) Whether an image has an annotation of whatever kind, or a category was looked for on it."""
+        """(N,) Whether an image has any annotation, or a verified category."""
         annotated = np.zeros(len(self._images.ids), dtype=np.bool_)
         for annotated_rows in self._rows:
             annotated[annotated_rows] = True
@@ -409,7 +409,7 @@ class Annotations:
     def build(
         self, class_of: dict[str, int], selected: Rows
     ) -> tuple[LabelMatrix, SpatialLabels, Masks | None]:
-        """Labels, spatial labels and masks of the images ``selected``; what was read is freed on the way."""
+        """Labels, spatial labels and masks of the images ``selected``; frees the columns on the way."""
         classes = self._categories.classes(class_of)
         new_row = np.full(len(self._images.ids), -1, dtype=np.int64)
         new_row[selected] = np.arange(len(selected))

@@ -16,8 +16,8 @@ import pytest
 import sparselabel
 from sparselabel.data.dataset import Dataset
 from sparselabel.errors import ConfigError, DataError, RunError
-from sparselabel.inference import cluster
-from sparselabel.inference.cluster import (
+from sparselabel.inference import predict_on_ray
+from sparselabel.inference.predict_on_ray import (
     JOB,
     PARTS,
     Done,
@@ -44,8 +44,8 @@ class Nodes:
         self.done: list[int] = []
         self.stop_after = 10**6
         self.places = 0
-        monkeypatch.setattr(cluster, "_on_ray", self.on_ray)
-        monkeypatch.setattr(cluster, "refuse_unfit_nodes", lambda *_: None)
+        monkeypatch.setattr(predict_on_ray, "_on_ray", self.on_ray)
+        monkeypatch.setattr(predict_on_ray, "refuse_unfit_nodes", lambda *_: None)
 
     def on_ray(
         self, ray: Any, task: Task, numbers: list[int], places: int, gpu: bool
@@ -56,7 +56,7 @@ class Nodes:
                 raise RunError("stopped")
             self.done.append(number)
             answer = worker({"part": np.array([number])})
-            yield number, cluster._told(answer["told"][0])
+            yield number, predict_on_ray._told(answer["told"][0])
 
 
 @pytest.fixture
@@ -153,6 +153,10 @@ def test_no_images(nodes: Nodes) -> None:
     write_tar(Path("none.tar"), {"notes.txt": b"no image"})
     with pytest.raises(DataError, match=r"no images in none.tar"):
         job(["none.tar"])
+    write_tar(Path("shards/deep/a.tar"), {"a.png": png(1, 2)})
+    with pytest.raises(DataError, match="no images in empty, shards") as refused:
+        job(["empty", "shards"], force=True)
+    assert refused.value.remedies[0] == "name the shards there ('shards/deep/*.tar')"
 
 
 def test_tables_and_json_lines(nodes: Nodes) -> None:
@@ -196,9 +200,26 @@ def test_what_goes_wrong_in_a_worker_is_told(nodes: Nodes) -> None:
     assert len([*Path("out").iterdir()]) == 5  # three parts are kept
 
 
+def test_a_disk_that_is_full_is_named(
+    nodes: Nodes, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(small_disk.parent)
+    (small_disk / "filler").write_bytes(bytes(225_000))
+    shards = PredictionShards(small_disk / "out", "csv", CLASSES)
+    words = [str(path) for path in sorted(Path("photos").iterdir())] * 30
+    with pytest.raises(RunError, match=r"could not write part .*No space left on device.*disk/out") as full:
+        predict_parts(None, NODES, words, Task(shards, predictor, batch=4), {"run": "stub"}, 100)
+    assert full.value.parameters == ["resume"]
+    (small_disk / "filler").unlink()
+    done = predict_parts(
+        None, NODES, words, Task(shards, predictor, batch=4), {"run": "stub"}, 100, resume=True
+    )
+    assert done["images"] == 600
+
+
 def test_a_node_with_a_disk_of_its_own(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = Done(images=8, labels=0, broken=0, engine="torch", errors=[])
-    monkeypatch.setattr(cluster, "_on_ray", lambda *_: iter([(0, elsewhere)]))
+    monkeypatch.setattr(predict_on_ray, "_on_ray", lambda *_: iter([(0, elsewhere)]))
     with pytest.raises(RunError, match=r"a node has written .*part-00000.csv, and it is not there"):
         job()
 
@@ -208,7 +229,7 @@ def test_a_job_that_cannot_begin_leaves_nothing(nodes: Nodes, monkeypatch: pytes
         raise RunError("node two has no package torch")
 
     with monkeypatch.context() as patch:
-        patch.setattr(cluster, "refuse_unfit_nodes", unfit)
+        patch.setattr(predict_on_ray, "refuse_unfit_nodes", unfit)
         with pytest.raises(RunError, match="node two"):
             job()
     assert not Path("out").exists()
@@ -230,7 +251,7 @@ def test_what_is_there_stays_until_a_job_can_begin(nodes: Nodes, monkeypatch: py
             job(["empty"], force=True)
         assert content() == before
         with monkeypatch.context() as patch:
-            patch.setattr(cluster, "refuse_unfit_nodes", unfit)
+            patch.setattr(predict_on_ray, "refuse_unfit_nodes", unfit)
             with pytest.raises(RunError, match="node two"):
                 job(["a.tar"], force=True)
         assert content() == before
@@ -267,13 +288,13 @@ def test_a_worker_of_a_job_that_was_replaced_writes_nothing(nodes: Nodes) -> Non
             raise RunError("killed")
         told = PartWorker(tasks[0], str(Path.cwd()))({"part": np.array([0])})["told"]
         with pytest.raises(RunError, match="out is of another job by now"):
-            cluster._told(told[0])
+            predict_on_ray._told(told[0])
         assert not tasks[0].done_file(0).exists()
         assert [*Path("out").glob("*.csv*")] == []
         yield from nodes.on_ray(ray, task, numbers, 1, False)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cluster, "_on_ray", on_ray)
+        patch.setattr(predict_on_ray, "_on_ray", on_ray)
         with pytest.raises(RunError, match="killed"):
             job(["photos"], about={"run": "old"})
         assert job(["photos"], force=True)["images"] == 20
@@ -287,7 +308,9 @@ def test_standard_input_is_refused(tmp_path: Path) -> None:
 
 def test_a_run_predicts_on_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(cluster, "predict_on_cluster", lambda *given, **how: asked.append((given, how)))
+    monkeypatch.setattr(
+        predict_on_ray, "predict_on_cluster", lambda *given, **how: asked.append((given, how))
+    )
     run = sparselabel.Run(tmp_path)
     out = run.predict_on_cluster(Path("photos"), "tags", column="picture", cluster_cores=2, force=True)
     assert out == Path("tags")

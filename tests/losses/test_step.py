@@ -5,11 +5,11 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.losses import base as module
-from sparselabel.losses.base import Layout, in_chunks
+from sparselabel.losses import step as module
 from sparselabel.losses.expected_negatives import ExpectedLabels
 from sparselabel.losses.pu import AnnotationLikelihood
 from sparselabel.losses.registry import make_method
+from sparselabel.losses.step import Layout, in_chunks
 from tests.losses.steps import after_one_epoch, make_step, targets_of
 
 OBSERVED = torch.tensor([[1, -1, 0], [-1, -1, 1], [1, 1, -1], [-1, 0, -1], [1, -1, -1]], dtype=torch.int8)
@@ -25,11 +25,13 @@ def test_chunks_are_bounded_by_entries(
 ) -> None:
     monkeypatch.setattr(module, "ENTRIES_AT_ONCE", entries)
     layout = layout_of(OBSERVED)
-    assert [len(some) for some in layout.chunks()] == rows
-    assert torch.equal(torch.cat([*layout.chunks()]), OBSERVED)
+    assert [len(some) for some in in_chunks(OBSERVED)] == rows
+    assert torch.equal(torch.cat(in_chunks(OBSERVED)), OBSERVED)
     assert layout.counts(POSITIVE).tolist() == [3, 1, 1]
     assert layout.counts(NEGATIVE).tolist() == [0, 1, 1]
     assert layout.counts(UNKNOWN).tolist() == [2, 3, 3]
+    assert layout.per_image(POSITIVE).tolist() == [1, 1, 2, 0, 1]
+    assert layout.per_image(UNKNOWN).tolist() == [1, 2, 1, 2, 2]
     assert layout.has_negatives
     assert not layout_of(OBSERVED[4:]).has_negatives
 

@@ -190,7 +190,10 @@ def _text_rows(file: Path, stream: io.TextIOWrapper, wanted: tuple[str, ...]) ->
 
         def rank(separator: str) -> tuple[bool, int]:
             """Best gives a wanted column, or an image if there is no header; of several, most columns."""
-            names = [plain_name(name) for name in next(csv.reader([first], delimiter=separator))]
+            try:
+                names = [plain_name(name) for name in next(csv.reader([first], delimiter=separator))]
+            except csv.Error:  # thousands of classes in one cell: it is not this one
+                return False, 0
             fits = any(plain_name(name) in names for name in wanted) or names[0].endswith(SUFFIXES)
             return fits, len(names)
 

@@ -32,9 +32,10 @@ from sparselabel.data.image_paths import (
     check_image_words,
     count_images,
     first_file,
+    no_images,
     parts,
 )
-from sparselabel.errors import ConfigError, DataError, RunError, SparselabelError, counted, listing, param
+from sparselabel.errors import ConfigError, RunError, SparselabelError, counted, param
 from sparselabel.file_formats import read_json
 from sparselabel.files import require_folder_to_write, write_json, write_text
 from sparselabel.inference.engine import PACKAGES, TORCH, WORTH
@@ -60,6 +61,7 @@ JOB, PARTS, PLANNED = "_job.json", "_parts", "_planned"
 PART_IMAGES = 1024
 """Images of a part, where they are files or rows of a table: about so many, as it has whole batches."""
 DEATHS = 10  # of workers in a row that die before they begin: then the fault is not a single node's
+GO_ON = f"go on by the same command with {param('resume', True)}"
 OTHER_OUT = (f"choose another {param('out')}", f"replace it ({param('force', True)})")
 
 
@@ -154,6 +156,9 @@ class PartWorker:
             told: dict[str, Any] = {"done": self.predict(number)}
         except SparselabelError as error:
             told = {"error": type(error).__name__, "texts": [error.problem, *error.remedies]}
+        except OSError as error:  # of a disk that is full, or gone
+            problem = f"node {os.uname().nodename} could not write part {number} ({error})"
+            told = {"error": "RunError", "texts": [problem, "make room", GO_ON]}
         return {"part": [number], "told": [json.dumps(told)]}
 
     def predict(self, number: int) -> Done:
@@ -286,7 +291,7 @@ def predict_parts(
             refuse_unfit_nodes(ray, able, files, packages)
             count = _plan(task, words, part_images, job)
             if not count:
-                raise _no_images(words)
+                raise no_images(words)
         except BaseException:
             shutil.rmtree(out / PLANNED, ignore_errors=True)
             if new:
@@ -298,16 +303,12 @@ def predict_parts(
         task = replace(task, job=job.get("id", ""))
         total = _all_done(ray, task, count, places, gpu)
         if not total["images"]:  # shards may have none
-            raise _no_images(words)
+            raise no_images(words)
         write_json(out / JOB, {"about": about, "parts": count, "finished": total})
         shutil.rmtree(out / PARTS)
         for left in out.glob(f"{PARTIAL}*"):  # of workers that were killed
             left.unlink()
     return total
-
-
-def _no_images(words: Sequence[str]) -> DataError:
-    return DataError(f"no images in {listing(words)}", "name files", "folders that have some")
 
 
 def _refuse_taken(out: Path, *, resume: bool, force: bool) -> None:
@@ -456,12 +457,12 @@ def _on_ray(ray: Any, task: Task, numbers: list[int], places: int, gpu: bool) ->
     except KeyboardInterrupt:
         raise RunError(
             f"stopped: what was predicted is in {out}",
-            f"go on by the same command with {param('resume', True)}",
+            GO_ON,
         ) from None
     except Exception as error:
         raise RunError(
             f"the cluster could not go on ({' '.join(str(error).split())[-500:]})",
-            f"go on by the same command with {param('resume', True)}",
+            GO_ON,
         ) from error
 
 
