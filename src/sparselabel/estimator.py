@@ -3,7 +3,7 @@
     probe = SparseLabelClassifier().fit(X, Y)
     probe.predict_proba(X_new)
 
-A linear layer on standardized features: by default computed in closed form (``soft``), with other methods
+A linear layer on standardized features: by default computed whole (``soft``), with other methods
 trained with ``SparseLoss`` in shuffled batches. Some rows are held out to calibrate scores and choose the
 classes' thresholds, as for a run.
 """
@@ -64,8 +64,8 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     ----------
     method
         A method that needs no images: all but those with heat maps, points or several views
-        (`sparselabel methods` lists them). ``bce`` is for complete labels. "auto" is ``soft`` for up to 2,500
-        rows and ``gr`` for more or with ``settings``; with scores of another model it is ``pu``.
+        (`sparselabel methods` lists them). ``bce`` is for complete labels. "auto" is ``soft`` for up to
+        100,000 rows and ``gr`` for more or with ``settings``; with scores of another model it is ``pu``.
     expected_positives
         K, the mean number of classes in an image. With None it is counted or estimated if the method needs
         it, and always with "auto", for calibration.

@@ -14,7 +14,7 @@ def test_the_schedule_is_chosen_by_machine_and_images(monkeypatch: pytest.Monkey
     cpu, plain = Machine(accelerator="cpu"), TrainConfig()
     config = choose_schedule(plain, set(), cpu, 2500, said.append)
     assert config == replace(plain, frozen=True)  # of which auto makes soft
-    assert choose_schedule(plain, set(), cpu, 5000, said.append).head.batch_size == 64
+    assert choose_schedule(plain, set(), cpu, 200_000, said.append).head.batch_size == 64
     named = choose_schedule(replace(plain, method="gr"), set(), cpu, 5000, said.append)
     assert (named.frozen, named.head.batch_size) == (True, 64)
     assert said[-1].startswith("no GPU: a linear classifier on features of resnet50")
