@@ -120,8 +120,8 @@ FORMULAS: dict[str, Formula] = {
         r" W_1 = \arg\min_W \sum \lVert q - Wh\rVert^2 + \lambda\lVert W\rVert^2,\quad"
         r" W_2 = \arg\min_W \sum \ell(Wh, q) + \tfrac{\lambda'}{2}\lVert W\rVert^2,\quad"
         r" q_{z=?} = \frac{(1-c)\,p}{1-c\,p},\quad p = \sigma(a + b\,s_{-i})",
-        "On stored features of up to 100,000 images: there it is the default. It needs no epochs and no "
-        "validation, and a K that is given helps.",
+        "On stored features of up to 100,000 images and 10 million labels: there it is the default. It needs "
+        "no epochs and no validation, and a K that is given helps.",
     ),
     "gr": Formula(
         r"\ell_{z=?} = V\Big[k\,\frac{1-f^{q_2}}{q_2} + (1-k)\,\frac{1-(1-f)^{q_3}}{q_3}\Big],\quad"

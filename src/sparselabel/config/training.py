@@ -221,7 +221,7 @@ class TrainConfig:
     ----------
     method
         How unknown labels are treated (`sparselabel methods`); auto is soft on stored features of up to
-        100,000 images, gr beyond (pu if K is given), pu+scl with fine-tuning, else pu.
+        100,000 images and 10 million labels, gr beyond (pu if K is given), pu+scl with fine-tuning, else pu.
     settings
         Settings of the method (`sparselabel methods METHOD`). expected-positives is K: a number, a file of
         `sparselabel expect`, or auto, which estimates it; default: counted in fully labeled validation data,

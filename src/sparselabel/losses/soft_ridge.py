@@ -46,10 +46,16 @@ FLATTEST, STEEPEST, FARTHEST = 0.1, 20.0, 6.0  # slope of a score's log odds; st
 TINY = 1e-9
 NEGLIGIBLE = 1e-6  # a direction's share of the largest variance: below it are errors of rounding
 
-MOST_SOLVED = 100_000
+MOST_IMAGES = 100_000
 """So many images at most have ``soft`` as their default: it needs all features in RAM, some of them thrice.
 It was measured with 24,000 (docs/results.md)."""
+MOST_LABELS = 10_000_000  # images × classes: a million take about a second of the processor
 SOLVED = "its head is computed and not trained"
+
+
+def is_quickly_solved(images: int, classes: int) -> bool:
+    """Whether a head of ``soft`` takes seconds, and features that fit: then it is the default."""
+    return images <= MOST_IMAGES and images * classes <= MOST_LABELS
 
 
 class SolvedOnFeatures(TargetLoss):

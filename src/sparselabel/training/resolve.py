@@ -21,7 +21,7 @@ from sparselabel.losses import registry
 from sparselabel.losses.base import ComposedLoss, Needs
 from sparselabel.losses.registry import presets_of, settings_of
 from sparselabel.losses.setting_checks import COUNTS_ITSELF, PER_CLASS
-from sparselabel.losses.soft_ridge import MOST_SOLVED
+from sparselabel.losses.soft_ridge import is_quickly_solved
 from sparselabel.losses.target_rules import no_negatives
 from sparselabel.models.backbone import NONE, OWN, PRETRAINED
 from sparselabel.models.weights import require_weights_file
@@ -55,7 +55,7 @@ class Resolved:
 def resolve(data: Dataset, config: TrainConfig) -> Resolved:
     """Set what depends on the data, and refuse what cannot work, before anything slow begins."""
     given = config
-    config = with_chosen_method(config, len(data.train))
+    config = with_chosen_method(config, len(data.train), len(data.classes))
     config = replace(config, settings=registry.typed_settings(config.method, config.settings))
     config = with_boosted_preset(with_expected_positives(config, data))
     refuse_prior(config, data)
@@ -149,7 +149,7 @@ def method_of(
     return registry.make_method(config.method, **settings)
 
 
-def with_chosen_method(config: TrainConfig, images: int = 0) -> TrainConfig:
+def with_chosen_method(config: TrainConfig, images: int = 0, classes: int = 0) -> TrainConfig:
     """The configuration with the method that auto stands for.
 
     One with heat maps needs logits of cells and random crops, so the whole network must be trained.
@@ -157,7 +157,7 @@ def with_chosen_method(config: TrainConfig, images: int = 0) -> TrainConfig:
     if config.method != AUTO:
         return config
     its_own = config.settings.keys() <= settings_of(DEFAULT_SOLVED).keys()
-    if its_own and config.head == HeadPhase() and images <= MOST_SOLVED:
+    if its_own and config.head == HeadPhase() and is_quickly_solved(images, classes):
         standardized = replace(config, method=DEFAULT_SOLVED)
     elif config.settings.keys() <= settings_of(DEFAULT_STANDARDIZED).keys():
         standardized = replace(config, method=DEFAULT_STANDARDIZED)
