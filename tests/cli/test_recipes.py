@@ -82,6 +82,17 @@ def test_epochs_of_a_head_that_was_computed_are_not_those_of_another_method(
     assert (captured.config.method, captured.config.head) == ("an", HeadPhase(lr=0.5))
 
 
+@pytest.mark.parametrize(("method", "table"), [("pu", "settings"), ("pu", "head"), ("soft", "head")])
+def test_a_table_of_a_file_must_be_one(
+    command: Command, captured: Captured, method: str, table: str
+) -> None:  # a number was an AttributeError, or counted for nothing
+    Path("c.toml").write_text(f'method = "{method}"\n{table} = 5\n', encoding="utf-8")
+    done = command("train", "prepared", "--out", "run", "--config", "c.toml")
+    assert done == 2
+    assert f"c.toml: {table} must be a table ([{table}]), not 5" in done.err
+    assert captured == []
+
+
 def test_a_file_and_a_recipe_are_one_too_many(command: Command, captured: Captured) -> None:
     done = command("train", "prepared", "--out", "run", "--recipe", "scl/voc", "--config", "c.toml")
     assert done == 2

@@ -158,6 +158,7 @@ CASES: list[tuple[str, str, Damage]] = [
     ("table parquet", "labels.parquet", b"PAR1" + bytes(40) + b"PAR1"),
     ("table parquet", "labels.parquet", lambda content: content[:60] + b"\xff" * 20 + content[80:]),
     ("table long", "labels.csv", b"image,label\na\0.jpg,cat\n"),
+    ("table long", "labels.csv", b"image,label\na.jpg,cat\nb.jpg,cat\0\n"),
     ("scores npz", "scores.npz", scores(scores=npy("(1000000, 1000000)"))),
     ("scores npz", "scores.npz", scores(scores=saved(np.zeros((2, 2), complex)))),
     ("scores npz", "scores.npz", scores(scores=npy("(2, 2)", "|O", b"cos\nsystem\n"))),
@@ -170,6 +171,7 @@ CASES: list[tuple[str, str, Damage]] = [
     ("configuration", "config.toml", b"method = '\xff'"),
     ("configuration", "config.toml", "[views]\nflip = 2.0"),
     ("recipe", "recipe.toml", "a = " + "{b = " * 1_000),
+    ("recipe", "recipe.toml", 'method = "ü"'),
     ("prior", "prior.json", DEEP),
     ("prior", "prior.csv", b"class,prior\ncat,nan\ndog,1\n"),
     ("expected positives", "expected.json", with_key("images", value=HUGE)),
@@ -253,6 +255,7 @@ def test_it_is_refused_by_name(
     content = content.encode() if isinstance(content, str) else content
     assert content != sample.whole[path]
     assert sample.refusal(path, content) is not None
+    assert sample.fault_of(path, content) == ""
 
 
 def test_samples_are_of_every_format() -> None:

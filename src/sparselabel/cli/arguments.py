@@ -5,7 +5,7 @@ them is converted.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args, get_origin
@@ -179,9 +179,10 @@ def read_settings(
     config: str | None, recipe: str | None
 ) -> "tuple[dict[str, Any], Recipe | None, str] | None":
     """The settings of a file or a recipe, its [recipe] table, and its name."""
-    from sparselabel.config import take_recipe
-    from sparselabel.file_formats import parse_toml, read_toml
+    from sparselabel.config import TrainConfig, take_recipe
+    from sparselabel.file_formats import naming, parse_toml, read_toml
     from sparselabel.recipes import text_of
+    from sparselabel.schema import checked
 
     if config is not None and recipe is not None:
         problem = f"--config {config} and --recipe {recipe} cannot both be given"
@@ -195,7 +196,12 @@ def read_settings(
     about = take_recipe(values, source)
     if "config" in values:
         raise ConfigError(f"{source} names another file (config): one file has all settings")
-    if _is_solved(values.get("method")):
+    for name, default in vars(TrainConfig()).items():
+        if isinstance(default, dict) or is_dataclass(default):
+            checked(dict[str, Any], values.get(name, {}), name, source)
+    with naming(source):
+        solved = _is_solved(values.get("method"))
+    if solved:
         values.get("head", {}).pop("epochs", None)  # one, for itself: another method has its own number
     return values, about, source
 

@@ -56,6 +56,7 @@ from sparselabel.data.readers.table_files import Cells, open_cells, plain_name
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.stored_images import StoredImages, are_stored, scan
 from sparselabel.errors import DataError, counted, listing, nearest, param
+from sparselabel.file_formats import naming
 from sparselabel.progress import progress_bar, status_console
 
 Integers = npt.NDArray[np.integer]
@@ -420,8 +421,10 @@ def read(
             paths = np.concatenate([paths, np.asarray(others, dtype=np.str_)])
             values = _with_unlabeled(values, len(others))
             splits_of = np.concatenate([splits_of, np.zeros(len(others), np.int8)])
+    with naming(source):  # two classes may be one to numpy, which takes no zero byte at the end
+        labels = LabelTable(paths, classes, values)
     whole = RawSplit(
-        LabelTable(paths, classes, values),
+        labels,
         paths,
         spatial_labels,
         stored=None if stored is None else stored.of(paths),
