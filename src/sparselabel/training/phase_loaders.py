@@ -159,9 +159,7 @@ class PhaseLoaders:
     def _has(self, split: str, engine: str) -> bool:
         """Whether an engine has made the features of a split, for this data or for other."""
         file, of_cells = self._file(split, self._of_cells(split), engine), self._file(split, True, engine)
-        return (
-            file.exists() or of_cells.exists() or bool(features_elsewhere(file, self.data.split(split)))
-        )
+        return file.exists() or of_cells.exists() or bool(features_elsewhere(file, self.data.split(split)))
 
     def _file(self, split: str, cells: bool, engine: str) -> Path:
         if (split, cells, engine) not in self._files:  # images and weights are hashed for it
