@@ -1,5 +1,6 @@
 """What benchmarks share: data without images, and a table of figures."""
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,6 +11,18 @@ from rich.table import Table
 from sparselabel.data.dataset import Dataset, PreparedSplit
 from sparselabel.data.labels import UNKNOWN, LabelTable
 from sparselabel.data.spatial_labels import SpatialLabels
+
+Seconds = tuple[float, float]
+"""Of the wall's clock, and of the processor."""
+
+
+def now() -> Seconds:
+    return time.perf_counter(), time.process_time()
+
+
+def since(begin: Seconds) -> Seconds:
+    wall, processor = now()
+    return wall - begin[0], processor - begin[1]
 
 
 def show(name: str, figures: dict[str, float]) -> None:

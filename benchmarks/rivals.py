@@ -2,10 +2,10 @@
 
     python -m benchmarks.rivals [metrics] [coco] [first] [input] [BACKBONE ...]
 
-Each has a process of its own. They take turns, three each, so that a busy machine slows all; the best turn
-counts. A first classifier is made once, by a whole process. Networks have random weights, which their speed
-does not depend on, and label JPEG files of 500 x 375 pixels in batches of 32. Beside the ratio of wall times
-is that of the processor's: other programs on the machine move it less.
+Each has a process of its own. They take turns, three each (mAP: one), so that a busy machine slows all; the
+best turn counts. A first classifier is made once, by a whole process. Networks have random weights, which
+their speed does not depend on, and label JPEG files of 500 x 375 pixels in batches of 32. Beside the ratio of
+wall times is that of the processor's: other programs on the machine move it less.
 """
 
 import importlib.util
@@ -24,7 +24,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks import coco
-from benchmarks.common import table_of
+from benchmarks.common import Seconds, table_of
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, TrainConfig, Views
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
@@ -35,7 +35,6 @@ FEW = 32  # images of a network that is not called mobile
 FIRST = 1000  # images of a first classifier
 PASSES = 4  # over the images, where nothing but input is measured
 TEMPORARY = TemporaryDirectory()
-Seconds = tuple[float, float]  # of the wall's clock, and of the processor
 Row = tuple[str, str, Seconds, Seconds]
 Work = Callable[[], object]
 
@@ -115,11 +114,12 @@ def _network(folder: Path, backbone: str) -> Iterator[Row]:
 
 
 def _input_rows(photos: Path) -> Iterator[Row]:
-    for cores in (1, os.cpu_count() or 1):
-        words = ["", str(photos), str(IMAGES), "", str(cores)]
+    cores = os.cpu_count() or 1
+    for views, used in (("central crops", 1), ("central crops", cores), ("whole images", 1)):
+        words = ["", str(photos), str(IMAGES), "", str(used), views]
         took = _beside({"ours": ("input", *words), "theirs": ("input_torchvision", *words)})
-        work = f"{IMAGES * PASSES} files to batches of central crops of {SIZE} pixels, {cores} of the cores"
-        yield "torchvision's reference for evaluation, in a DataLoader", work, took["ours"], took["theirs"]
+        work = f"{IMAGES * PASSES} files to batches of {views} at {SIZE} pixels, {used} of the cores"
+        yield "torchvision's transforms, in a DataLoader", work, took["ours"], took["theirs"]
 
 
 def _first_classifier(folder: Path) -> Iterator[Row]:
@@ -144,7 +144,7 @@ def _metrics() -> Iterator[Row]:
     """Average precision of 40,137 images and 80 classes."""
     rivals = [("scikit-learn", "sklearn"), ("torchmetrics", "torchmetrics")]
     works = {name: (f"map_{package}",) for name, package in rivals if _has(package)}
-    took = _beside({"ours": ("map",), **works})
+    took = _beside({"ours": ("map",), **works}, turns=1)  # torchmetrics takes half a minute
     for name in works:
         yield name, "mAP of 40,137 images and 80 classes", took["ours"], took[name]
 
@@ -163,14 +163,14 @@ def _command(work: str, *words: str) -> list[str]:
     return [sys.executable, "-m", "benchmarks.rivals", "--work", work, *words]
 
 
-def _beside(works: dict[str, tuple[str, ...]]) -> dict[str, Seconds]:
+def _beside(works: dict[str, tuple[str, ...]], turns: int = TURNS) -> dict[str, Seconds]:
     """The least seconds of a turn of each work; the first turn, which has what comes once, is not counted."""
     processes = {
         name: subprocess.Popen(_command(*words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for name, words in works.items()
     }
-    turns: dict[str, list[Seconds]] = {name: [] for name in works}
-    for _ in range(TURNS + 1):
+    took: dict[str, list[Seconds]] = {name: [] for name in works}
+    for _ in range(turns + 1):
         for name, process in processes.items():
             if process.stdin is None or process.stdout is None:
                 raise RuntimeError(f"{name} has no pipes")
@@ -180,12 +180,12 @@ def _beside(works: dict[str, tuple[str, ...]]) -> dict[str, Seconds]:
             if not line:
                 raise RuntimeError(f"{name} ended")
             wall, processor = json.loads(line)
-            turns[name].append((wall, processor))
+            took[name].append((wall, processor))
     for process in processes.values():
         process.communicate()
     return {
         name: (min(wall for wall, _ in seconds[1:]), min(processor for _, processor in seconds[1:]))
-        for name, seconds in turns.items()
+        for name, seconds in took.items()
     }
 
 
@@ -203,7 +203,7 @@ def _work(
     files = [str(path) for path in sorted(Path(photos).glob("*.jpg"))[: int(count)]] if photos else []
     works: dict[str, Callable[[], Work]] = {
         "map": lambda: _map(name),
-        "input": lambda: _input(files * PASSES, name.endswith("torchvision"), *map(int, more)),
+        "input": lambda: _input(files * PASSES, name.endswith("torchvision"), *more),
         "ours": lambda: _ours(Path(run), files, *more),
         "features": lambda: _features(files, backbone, *more),
         "onnx": lambda: _onnx_of_ours(Path(run), files) if name.endswith("ours") else _onnx(backbone, files),
@@ -345,23 +345,29 @@ def _onnx_of_ours(run: Path, files: list[str]) -> Work:
     return loop
 
 
-def _input(files: list[str], theirs: bool, cores: int) -> Work:
-    """Both end with batches of bytes. A DataLoader of one core has no worker, of more one for each."""
+def _input(files: list[str], theirs: bool, cores: str, views: str) -> Work:
+    """Both end with batches of bytes. A DataLoader of one core has no worker, of more one for each.
+
+    Central crops are those of torchvision's reference for evaluation.
+    """
     import torch
 
-    torch.set_num_threads(cores)
+    torch.set_num_threads(int(cores))
+    whole = views == "whole images"
     if not theirs:
-        from sparselabel.data.transforms import imagenet_test
+        from sparselabel.data.transforms import imagenet_test, squashed
         from sparselabel.inference.predictor import ReadView, stream
 
-        read = ReadView(imagenet_test(SIZE))
+        read = ReadView(squashed(SIZE) if whole else imagenet_test(SIZE))
         return lambda: [*stream(files, read, BATCH, None)]
     from torch.utils.data import DataLoader
     from torchvision import transforms
 
-    seen = transforms.Compose([transforms.Resize(256), transforms.CenterCrop(SIZE), transforms.PILToTensor()])
-    workers = cores if cores > 1 else 0
-    images: Any = _Seen(files, seen)
+    view = (
+        [transforms.Resize((SIZE, SIZE))] if whole else [transforms.Resize(256), transforms.CenterCrop(SIZE)]
+    )
+    images: Any = _Seen(files, transforms.Compose([*view, transforms.PILToTensor()]))
+    workers = int(cores) if int(cores) > 1 else 0
     loader: DataLoader[Any] = DataLoader(images, batch_size=BATCH, num_workers=workers)
     return lambda: [*loader]
 

@@ -8,7 +8,6 @@ all; the shares are medians of ratios within a turn, of wall time and of the pro
 """
 
 import sys
-import time
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -17,7 +16,7 @@ from unittest.mock import patch
 
 import torch
 
-from benchmarks.common import show, table_of
+from benchmarks.common import Seconds, now, show, since, table_of
 from benchmarks.rivals import drawn
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Setting, TrainConfig, Views
 from sparselabel.data.dataset import Dataset
@@ -33,16 +32,6 @@ METHODS: tuple[tuple[str, Literal["ram", "file"]], ...] = (
     ("an", "ram"),
     *(("en+scl", "ram"), ("pu+scl", "ram"), ("en+scl", "file"), ("pu+scl", "file")),
 )
-Seconds = tuple[float, float]  # of the wall's clock, and of the processor
-
-
-def now() -> Seconds:
-    return time.perf_counter(), time.process_time()
-
-
-def since(begin: Seconds) -> Seconds:
-    wall, processor = now()
-    return wall - begin[0], processor - begin[1]
 
 
 def bare(backbone: str) -> Seconds:

@@ -120,7 +120,7 @@ def test_the_examples_of_the_page(
     names["image"].close()
     (expected,) = load_predictor(run, device="cpu")(["photo.jpg"])
     assert names["scores"][0] == pytest.approx(expected.scores, abs=1e-4)
-    assert set(names["found"]) == {name for name, _ in expected.labels}
+    assert set(names["labels"]) == {name for name, _ in expected.labels}
 
 
 def test_any_batch_and_size(onnx: Path) -> None:

@@ -48,6 +48,13 @@ def test_all_of_them_at_once() -> None:
     assert names["ViewGeometry"] is sparselabel.ViewGeometry
 
 
+@pytest.mark.parametrize("name", ["errors.DataError", "losses.TargetLoss", "testing.check_loss"])
+def test_packages_are_found_by_the_first_import(name: str) -> None:
+    code = f"import sparselabel; print(sparselabel.{name}.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == name.rpartition(".")[2]
+
+
 def test_the_version_is_the_packages() -> None:
     import tomllib
     from pathlib import Path

@@ -86,7 +86,7 @@ def test_resume_refuses_another_configuration(run: Run) -> None:
     )
     with pytest.raises(RunError, match="was begun with another configuration") as error:
         run.begin(other, ABOUT, resume=True, force=False)
-    assert "(`head.epochs` was 25, not 7, `seed` was 0, not 3, `settings.weight` was None, not 2.0)" in str(
+    assert "(`head.epochs` was 25, not 7, `seed` was 0, not 3, `weight` was None, not 2.0)" in str(
         error.value
     )
 

@@ -116,15 +116,18 @@ FORMULAS: dict[str, Formula] = {
         "As em, in runs of ten epochs or more; every epoch takes one more pass over the images.",
     ),
     "soft": Formula(
-        r"W = \arg\min_W \sum \lVert q - Wh\rVert^2 + \lambda\lVert W\rVert^2,\qquad"
+        r"x = \tfrac{1500\,(a + b\,W_1 h) + N\,W_2 h}{1500 + N},\quad"
+        r" W_1 = \arg\min_W \sum \lVert q - Wh\rVert^2 + \lambda\lVert W\rVert^2,\quad"
+        r" W_2 = \arg\min_W \sum \ell(Wh, q) + \tfrac{\lambda'}{2}\lVert W\rVert^2,\quad"
         r" q_{z=?} = \frac{(1-c)\,p}{1-c\,p},\quad p = \sigma(a + b\,s_{-i})",
-        "On stored features: the default. It needs no epochs and no validation, and a K that is given helps.",
+        "On stored features of up to 100,000 images and 10 million labels: there it is the default. It needs "
+        "no epochs and no validation, and a K that is given helps.",
     ),
     "gr": Formula(
         r"\ell_{z=?} = V\Big[k\,\frac{1-f^{q_2}}{q_2} + (1-k)\,\frac{1-(1-f)^{q_3}}{q_3}\Big],\quad"
         r" k = \sigma(wf+b),\ V = e^{-(f-m)^2/2s^2}",
         "Single positives, in short runs; its schedules end with the run. The default (`auto`) on stored "
-        "features.",
+        "features of more than 100,000 images.",
     ),
     "pu": Formula(
         r"\ell = -[z=1]\log\sigma\big(x-\kappa\log\tfrac1u\big) - [z=?]\big(w\log(1-f+(1-c)\,r f)"

@@ -10,6 +10,7 @@ SINGLE = "VOC 2012, one positive label per image"
 FEATURES = "frozen MobileNetV2 features"
 OF_KINDS = f"{{data}}, labels: {{labels}}; {FEATURES}, batch 64, K estimated"
 TRAINED = "{data}, labels: {labels}; everything trained, small views, K estimated"
+OF_ANNOTATORS = "{data}, no image fully labeled; frozen {features} features of norm 1"
 BOOSTED = "`--boost 5`"
 BUDGET = f"VOC 2012, a budget of 4 % for {{kind}}, {FEATURES}"
 TABLES = {
@@ -22,6 +23,7 @@ TABLES = {
     "voc2012-boost.csv": f"{SINGLE}, {FEATURES} of cells, {BOOSTED}",
     "kinds-of-labels.csv": OF_KINDS,
     "everything-trained.csv": TRAINED,
+    "frozen-defaults.csv": OF_ANNOTATORS,
     "scenes-points.csv": "drawn scenes, a budget of 10 % for answers with a point (SP), everything trained",
 }
 """Results by file, the words for them; docs/results.md says how they were measured."""
@@ -32,9 +34,17 @@ KINDS = {
     "AP": "answers with all points (AP)",
     "AB": "answers with all boxes (AB)",
 }
+SOURCES = {
+    "coco-3000": "COCO 2014",
+    "voc-2000": "VOC 2012",
+    "scenes-800": "scenes",
+    "scenes-dense-800": "dense scenes",
+}
+BACKBONES = {"mbv2": "MobileNetV2", "dino": "DINOv2-S"}
 INDEXED = (
     *(title for title in TABLES.values() if "{" not in title),
     OF_KINDS.format(data="VOC 2012", labels="one positive"),
+    *(OF_ANNOTATORS.format(data="COCO 2014", features=features) for features in BACKBONES.values()),
     *(TRAINED.format(data=data, labels="one positive") for data in ("VOC 2012", "scenes")),
     *(BUDGET.format(kind=KINDS[kind]) for kind in ("I", "SP")),
 )
@@ -82,6 +92,8 @@ def best_of(values: Sequence[Value]) -> Value | None:
 def _of_file(file: Path, title: str) -> list[tuple[str, Value]]:
     with file.open(newline="", encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
+    if "candidate" in rows[0]:
+        return _of_annotators(rows, title)
     titles = [title.format(**row | {"kind": KINDS.get(row.get("kind", ""), "")}) for row in rows]
     if "spread" in rows[0]:  # a line a method
         seeds = sum(key.startswith("test_") for key in rows[0])
@@ -102,6 +114,19 @@ def _of_file(file: Path, title: str) -> list[tuple[str, Value]]:
         (own, _value(method, f"γ {weight}" if len(settings) > 1 else "", tests, each))
         for (own, method), settings in found.items()
         for weight, tests in settings.items()
+    ]
+
+
+def _of_annotators(rows: Sequence[Mapping[str, str]], title: str) -> list[tuple[str, Value]]:
+    """The mean over the annotators that hide labels, where a line is one of them and a candidate."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        own = title.format(data=SOURCES[row["source"]], features=BACKBONES[row["backbone"]])
+        found.setdefault((own, row["candidate"]), []).append(float(row["test"]))
+    means = [(own, method, statistics.fmean(tests), len(tests)) for (own, method), tests in found.items()]
+    return [
+        (own, Value(method, "", mean, f"{mean:.2f} (mean of {kinds} kinds of labels)"))
+        for own, method, mean, kinds in means
     ]
 
 

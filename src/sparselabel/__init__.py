@@ -67,7 +67,12 @@ _HOMES = {
 }
 
 
+_PACKAGES = ("errors", "losses", "testing")  # found without an import of their own, as `torch.nn` is
+
+
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f"sparselabel.{name}")
     for module, names in _HOMES.items():
         if name in names:
             return getattr(importlib.import_module(module), name)

@@ -49,10 +49,11 @@ _LITERAL = re.compile(r"-?[\d.]+(e[-+]?\d+)?|True|False")
 
 
 def _python_parameter(name: str, value: str | None) -> str:
+    name = name.removeprefix("settings.")  # a method's are keywords like others
     if value is None:
         return f"`{name}`"
     outer, _, inner = name.partition(".")
-    if outer == "settings" or not inner.isidentifier():
+    if not inner.isidentifier():
         return f"`{name}={value}`"
     shown = value if _LITERAL.fullmatch(value) else repr(value)
     return f"`{outer}={{'{inner}': {shown}}}`"

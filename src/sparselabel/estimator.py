@@ -3,7 +3,7 @@
     probe = SparseLabelClassifier().fit(X, Y)
     probe.predict_proba(X_new)
 
-A linear layer on standardized features: by default computed in closed form (``soft``), with other methods
+A linear layer on standardized features: by default computed whole (``soft``), with other methods
 trained with ``SparseLoss`` in shuffled batches. Some rows are held out to calibrate scores and choose the
 classes' thresholds, as for a run.
 """
@@ -11,7 +11,7 @@ classes' thresholds, as for a run.
 import math
 import numbers
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -30,7 +30,7 @@ from sparselabel.expected_positives.estimate import class_names, estimate_positi
 from sparselabel.losses.base import Needs
 from sparselabel.losses.registry import make_method, needs_expected_positives, needs_of, parse, settings_of
 from sparselabel.losses.setting_checks import COUNTS_ITSELF, PER_CLASS, below_observed, within_label_bounds
-from sparselabel.losses.soft_ridge import MOST_SOLVED
+from sparselabel.losses.soft_ridge import is_quickly_solved
 from sparselabel.losses.sparse_loss import SparseLoss
 from sparselabel.metrics.average_precision import mean_average_precision, precision_of_classes
 from sparselabel.metrics.calibration import LIMIT, calibrate
@@ -64,8 +64,9 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     ----------
     method
         A method that needs no images: all but those with heat maps, points or several views
-        (`sparselabel methods` lists them). ``bce`` is for complete labels. "auto" is ``soft`` for up to 2,500
-        rows and ``gr`` for more or with ``settings``; with scores of another model it is ``pu``.
+        (`sparselabel methods` lists them). ``bce`` is for complete labels. "auto" is ``soft`` for up to
+        100,000 rows and 10 million labels (rows × classes), and ``gr`` for more or with ``settings``; with
+        scores of another model it is ``pu``.
     expected_positives
         K, the mean number of classes in an image. With None it is counted or estimated if the method needs
         it, and always with "auto", for calibration.
@@ -147,9 +148,9 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         ``scores`` (N, L) are another model's, on any scale, NaN for none: evidence for pu and en.
         """
         features = self._features(X, reset=True)
-        self.method_ = self._chosen_method(len(features), scores)
-        needs = self._checked()
         labels = _labels(y, len(features), type(self).__name__)
+        self.method_ = self._chosen_method(labels.shape, scores)
+        needs = self._checked()
         evidence = None if scores is None else self._evidence(scores, labels)
         annotated = annotated_positives(labels)
         self.classes_ = _classes(y, labels.shape[1])
@@ -213,15 +214,15 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         tags.target_tags.multi_output = True
         return tags
 
-    def _chosen_method(self, images: int, scores: object) -> str:
-        """The method, or what "auto" is for so many images, as in training on stored features."""
+    def _chosen_method(self, shape: Sequence[int], scores: object) -> str:
+        """The method, or what "auto" is for labels of this shape, as in training on stored features."""
         if not isinstance(self.method, str):
             raise ConfigError(f"a method is a name, not {self.method!r}", what="method", value=self.method)
         if self.method != "auto":
             return self.method
         if scores is not None:
             return "pu"
-        return "soft" if images <= MOST_SOLVED and not self.settings else "gr"
+        return "soft" if is_quickly_solved(*shape) and not self.settings else "gr"
 
     def _checked(self) -> Needs:
         """The needs of the method; raises for methods and parameters that cannot work, before training."""

@@ -437,7 +437,7 @@ class Run:
         return load_classifier(self)
 
     def metrics(self, split: str = "test", *, workers: int | None = None) -> dict[str, Any]:
-        """All metrics of a split, "mAP" first; images are scored once, and the scores saved in the run."""
+        """All metrics of a split, as shares of 1, "mAP" first; images are scored once, and scores saved."""
         from sparselabel.inference.evaluate import evaluate_run
 
         file = self.evaluation_file(split)

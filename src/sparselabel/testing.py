@@ -5,6 +5,7 @@ def test_my_loss():
 """
 
 import copy
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
+from sparselabel.errors import DataWarning
 from sparselabel.losses.registry import needs_of, settings_of
 from sparselabel.losses.sparse_loss import SparseLoss
 from sparselabel.models.classifier import Output
@@ -82,7 +84,11 @@ def _criterion(name: str, settings: dict[str, Any]) -> SparseLoss:
         np.zeros((known, 2), np.float32),
     )
     located = points if needs.spatial_labels else None
-    return SparseLoss(name, labels, epochs=EPOCHS, lr=0.1, truth=truth, spatial_labels=located, **settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        return SparseLoss(
+            name, labels, epochs=EPOCHS, lr=0.1, truth=truth, spatial_labels=located, **settings
+        )
 
 
 def _last(

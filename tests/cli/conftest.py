@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import webbrowser
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -17,7 +18,7 @@ from PIL import Image
 
 import sparselabel
 from sparselabel.cli import main
-from sparselabel.config import TrainConfig
+from sparselabel.config import Preparation, TrainConfig
 from sparselabel.review.server import ReviewServer
 
 RESULT: dict[str, Any] = {
@@ -84,7 +85,7 @@ class Opened(str):
     classes = ("ant", "bee", "cat")
     name = "made-up"
     folder = Path("prepared")
-    made: ClassVar = {"preparation": {"sparsify": "single-positive"}}
+    made: ClassVar = {"preparation": asdict(Preparation(sparsify="single-positive"))}
     train = SimpleNamespace(
         observed=SimpleNamespace(matrix=np.array([[1, -1, -1]]), known=1),
         truth=SimpleNamespace(matrix=np.zeros((1, 3)), known=3),

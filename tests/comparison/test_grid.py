@@ -64,6 +64,8 @@ def test_what_cannot_be_varied(words: list[str], said: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
+        ("momentum", "1", r"there is no such setting: write settings\.momentum, if it is a method's"),
+        ("lr", "1", r"there is no such setting: write head\.lr, or write finetune\.lr"),
         ("setting.momentum", "1", "has an unknown key 'setting': did you mean 'settings'"),
         ("seed.momentum", "1", "`vary=seed.momentum`: seed is not a table"),
         ("views", "1", r"views must be a table"),

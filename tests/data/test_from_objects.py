@@ -123,6 +123,19 @@ def test_a_hugging_face_dataset() -> None:
     assert (data.classes, data.train.observed.values.tolist()) == (("cat", "dog"), [[-1, 1], [1, -1]])
 
 
+def test_items_that_are_dictionaries() -> None:
+    items = [
+        {"image": image, "tags": tags} for image, tags in zip(IMAGES, ["cat", ["dog", "cat"]], strict=False)
+    ]
+    test = [{"image": IMAGES[2], "tags": torch.tensor([0, 1])}]
+    data = Dataset.from_huggingface(items, label="tags", validation=0)
+    assert (data.classes, data.train.observed.values.tolist()) == (("cat", "dog"), [[1, -1], [1, 1]])
+    assert (pixels(data, "train", 1) == IMAGES[1]).all()
+    splits = {"train": [{"image": IMAGES[0], "tags": torch.tensor([1, 1])}], "test": test}
+    data = Dataset.from_huggingface(splits, label="tags", validation=0)
+    assert [split.observed.values.tolist() for split in data.splits.values()] == [[[1, 1]], [[0, 1]]]
+
+
 def test_what_is_wrong_is_named() -> None:
     with pytest.raises(DataError) as lengths:
         Dataset.from_arrays(IMAGES[:9], LABELS)
@@ -146,7 +159,9 @@ def test_what_is_wrong_is_named() -> None:
 @pytest.mark.parametrize(
     ("make", "what", "value"),
     [
-        (lambda: Dataset.from_huggingface([{"image": IMAGES[0], "label": 1}]), "dataset", "list"),
+        (lambda: Dataset.from_huggingface([(IMAGES[0], 1)]), "dataset", "tuple"),
+        (lambda: Dataset.from_huggingface([{"image": 0, "label": {"category": [1]}}]), "dataset", "dict"),
+        (lambda: Dataset.from_huggingface([{"image": 0, "label": 1}], unlisted="no"), "unlisted", "no"),  # type: ignore[arg-type]
         (lambda: Dataset.from_torch([{"image": IMAGES[0], "label": 1}]), "dataset", "dict"),
         (lambda: Dataset.from_torch([(IMAGES[0], {"labels": [1]})]), "dataset", "dict"),
         (lambda: Dataset.from_torch([(IMAGES[0], [{"category_id": 1}])]), "dataset", "dict"),

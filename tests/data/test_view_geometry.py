@@ -369,6 +369,7 @@ def test_crops_in_pixels_and_in_shares_are_the_same() -> None:
         ([torch.zeros(4)] * 4, None, None, "boxes"),
         ([[0, 0, 5, 5]] * 2, None, (10, 10), "sizes"),
         ([[0, 0, 5, 5]] * 2, None, [[10, 10]], "sizes"),
+        ([[0, 0, 5, 5]] * 2, None, None, "box"),  # pixels
         ([[0, 0, 1, 1]] * 2, True, None, "flipped"),
         ([[0, 0, 1, 1]] * 2, [0.3, 1], None, "flipped"),
     ],

@@ -143,11 +143,7 @@ def work(names: Sequence[str], seed: int, first: int, step: int, last: int, repo
 
     The last line of ``report`` is the case at hand, should this process not survive it.
     """
-    samples_in = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None
-    with (
-        tempfile.TemporaryDirectory(prefix="sparselabel-fuzz-", dir=samples_in) as folder,
-        report.open("a") as lines,
-    ):
+    with tempfile.TemporaryDirectory(dir=report.parent) as folder, report.open("a") as lines:
         samples = [Sample(name, Path(folder, name.replace(" ", "-"))) for name in names]
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.RLIM_INFINITY))
@@ -167,7 +163,8 @@ def fuzz(
     """Read ``count`` inputs, as many of each format, in processes of their own."""
     result, each = Result(), -(-count // len(names))
     end = time.monotonic() + seconds
-    with tempfile.TemporaryDirectory() as folder:
+    memory = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="sparselabel-fuzz-", dir=memory) as folder:
         workers = [
             _Worker(Path(folder, str(n)), [*names], seed, n, processes, each) for n in range(processes)
         ]

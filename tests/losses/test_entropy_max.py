@@ -22,7 +22,7 @@ def test_soft_labels_want_a_survey_and_epochs() -> None:
         method(make_step(SCORES.logit(), OBSERVED))
     with pytest.raises(
         ConfigError,
-        match=r"labels after `settings\.warm_up=1` epochs, but the run has 1: .* smaller `settings",
+        match=r"labels after `warm_up=1` epochs, but the run has 1: .* smaller `warm_up`",
     ):
         method.begin_epoch(Progress(0, 1, 0, 1e-3))
     with pytest.raises(ConfigError, match="warm_up must be at least 1 epoch, not 0"):

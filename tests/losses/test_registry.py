@@ -232,9 +232,7 @@ def test_wrong_use_is_explained() -> None:
         make_method("an-ls", smothing=0.1)
     assert (raised.value.what, raised.value.parameters) == ("settings.smothing", ["settings.smoothing"])
     assert "did you mean" in str(raised.value)
-    with pytest.raises(
-        ConfigError, match=r"'an' has no setting 'smoothing': leave `settings\.smoothing` out"
-    ):
+    with pytest.raises(ConfigError, match=r"'an' has no setting 'smoothing': leave `smoothing` out"):
         make_method("an", smoothing=0.1)
     with pytest.raises(ConfigError, match=r"smoothing must be in \[0, 1\], not 1.5"):
         make_method("an-ls", smoothing=1.5)

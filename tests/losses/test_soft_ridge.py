@@ -1,11 +1,11 @@
-"""Soft labels and the head in closed form."""
+"""Soft labels and the head that is computed from them."""
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, DataWarning
 from sparselabel.losses.soft_ridge import Ridge, soft, solve_head
 from sparselabel.losses.sparse_loss import SparseLoss
 from sparselabel.losses.step import LabelRows
@@ -49,6 +49,32 @@ def test_scores_without_an_image_are_those_of_a_model_that_never_saw_it() -> Non
         torch.testing.assert_close(fit.scores[left_out], x[left_out] @ solved, atol=1e-6, rtol=1e-6)
 
 
+def test_logits_have_the_least_penalized_cross_entropy() -> None:
+    features = FEATURES[:300].double() * torch.logspace(-1, 1, 24, dtype=torch.float64)
+    targets = torch.rand(300, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    targets[:, 0] = targets[:, 0] > 0.99  # rare: gradients are slow there
+    ridge = Ridge(features)
+    weight, offset = (part.clone().requires_grad_() for part in ridge.logistic(targets, 0.5))
+    penalty = 0.5 * (features - features.mean(0)).square().sum() / 300 / 2
+    logits = (features - features.mean(0)) @ ridge.vectors @ weight + offset
+    entropy = torch.nn.functional.binary_cross_entropy_with_logits(logits, targets, reduction="sum")
+    slopes = torch.autograd.grad(entropy + penalty * weight.square().sum(), (weight, offset))
+    # The weights' curvature is at least the penalty's, so no others gain more than this.
+    assert float(slopes[0].square().sum() / (4 * penalty)) < 1e-4 * len(features)
+    assert float(slopes[1].abs().max()) < 0.5  # positives counted too many or too few
+
+
+def test_cross_entropy_counts_for_more_with_more_images() -> None:
+    def distance(images: int) -> float:
+        features, labels = FEATURES[:images], TRUTH[:images]
+        ridge = Ridge(features)
+        weight = (ridge.vectors @ ridge.logistic(labels.float(), 0.5)[0]).T
+        solved = solve_head(features, labels).weight
+        return float((solved - weight).norm() / weight.norm())
+
+    assert distance(1500) < distance(150)
+
+
 def test_one_label_in_each_image_is_enough_to_rank_and_to_count() -> None:
     solved = solve_head(FEATURES, OBSERVED)
     test_features, test_truth = made_up(2000, seed=1)
@@ -85,7 +111,7 @@ def test_expected_positives_that_are_refused() -> None:
         soft(expected_positives=-1)
     assert raised.value.what == "expected_positives"
     for too_many, allowed in ((6.5, 6), ((2000.0,) * 6, 1500)):
-        with pytest.raises(ConfigError, match="at most") as raised:
+        with pytest.warns(DataWarning), pytest.raises(ConfigError, match="at most") as raised:
             SparseLoss("soft", OBSERVED, expected_positives=too_many)
         assert raised.value.allowed == allowed
 

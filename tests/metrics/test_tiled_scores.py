@@ -65,6 +65,17 @@ def test_measures_are_those_of_arrays(tmp_path: Path) -> None:
     }
 
 
+def test_measures_of_complete_labels_need_no_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = (np.random.default_rng(3).random((30, CLASSES)) < 0.4).astype(np.int8)
+    scores = np.random.default_rng(2).random(values.shape, np.float32).round(1)
+    labels = LabelTable(np.arange(30).astype(str), tuple(map(str, range(CLASSES))), values)
+    expected = label_metrics(scores, labels)
+    monkeypatch.setattr(tiled_scores, "LARGEST_SCORES", 0)  # an array of them all is refused
+    found = label_metrics(written(tmp_path, scores), labels)
+    assert found == expected
+    assert found["by_number_of_labels"]["4+"]["images"] > 0
+
+
 def test_what_is_wrong_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(tmp_path, np.zeros((9, 3), np.float32))
     with pytest.raises(RunError, match=r"must be fractions of shape \(3, 2, 4, 4\)"):

@@ -89,6 +89,8 @@ def results(tmp_path: Path) -> Path:
         "scenes,one positive,an,80.11,0.61,80.5,79.4\nscenes,one positive,pu+scl,83.45,0.19,83.5,83.3\n",
         "voc2012-tuned.csv": "method,weight,seed,validation,test\nan,,0,71,70\nen+cl,1,0,73,72\n"
         "en+scl,0.1,0,73.93,73.1\nen+scl,1,0,73.67,74\nen+scl,1,1,74.4,75\n",
+        "frozen-defaults.csv": "source,backbone,annotator,candidate,test\ncoco-3000,dino,one,soft,58\n"
+        "coco-3000,dino,names,soft,61\nvoc-2000,mbv2,one,soft,75\n",
         "voc2012-budget.csv": "kind,method,draw,test_mAP\nI,csl-i,1,63\nI,csl-i,2,65\nSP,patchml,1,63.5\n",
     }
     for file in TABLES:
@@ -99,6 +101,8 @@ def results(tmp_path: Path) -> Path:
 
 def test_results_are_read_by_data_method_and_setting(results: Path) -> None:
     found = {title.partition(", ")[2]: values for title, values in measured(results).items()}
+    (stored,) = found["no image fully labeled; frozen DINOv2-S features of norm 1"]
+    assert stored == ("soft", "", 59.5, "59.50 (mean of 2 kinds of labels)")
     tuned = found["one positive label per image, everything trained, small views"]
     assert [(value.named, value.words) for value in tuned] == [
         ("`an`", "70.00 (one seed)"),

@@ -3,13 +3,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 from torch import nn
 
-from sparselabel.config import FinetunePhase, HeadPhase, Machine
+from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine
 from sparselabel.data.dataset import Dataset
+from sparselabel.data.loaders import FeatureLoader
 from sparselabel.errors import ConfigError
 from sparselabel.losses.step import Progress
+from sparselabel.models.classifier import LinearHead
+from sparselabel.run import Run
+from sparselabel.training import phases
 from sparselabel.training.schedule import lr_at, momentum_at
+from sparselabel.training.train_run import train_run
 from tests.training.conftest import tiny
 from tests.training.trainers import make_trainer
 
@@ -66,3 +73,28 @@ def test_a_compiler_that_fails_is_told_from_other_errors(small: Dataset, tmp_pat
         with pytest.raises(raised) as caught:
             trainer.train_step(stage, batch, Progress(0, 4, 2, 1e-3))
         assert getattr(caught.value, "what", None) == ("compile" if raised is ConfigError else None)
+
+
+def test_a_head_that_sees_features_standardized_once_is_the_same(
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine("cpu", workers=0, engine="torch")
+    head = HeadPhase(epochs=3, batch_size=7)
+    config = tiny(frozen=True, head=head, finetune=FinetunePhase(epochs=0))
+    stage = make_trainer(small, config, tmp_path / "trainer", machine).stage("head", 0, None)
+    assert isinstance(stage.module, LinearHead)
+    assert stage.module.unit_norm
+    before, rows = stage.loader, [np.array([5, 3, 60])]
+    (batch,) = before(rows, 0)
+    monkeypatch.setattr(phases, "SHARE_OF_RAM", 0.0)
+    stage.standardize_once()
+    assert stage.loader is before  # no room for a copy
+    train_run(small, config, tmp_path / "every", machine, Handling(quiet=True))
+    monkeypatch.undo()
+    stage.standardize_once()
+    assert isinstance(stage.loader, FeatureLoader)
+    assert torch.equal(next(stage.loader(rows, 0)).inputs[0], stage.module.standardized(batch.inputs[0]))
+    train_run(small, config, tmp_path / "once", machine, Handling(quiet=True))
+    weights = [load_file(Run(tmp_path / name).model_file) for name in ("once", "every")]
+    assert weights[0].keys() == weights[1].keys()
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])

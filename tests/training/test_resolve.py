@@ -53,9 +53,12 @@ def test_settings_of_steps_are_said_to_have_no_effect_on_a_head_that_is_computed
     assert resolve(small, replace(alone, head=HeadPhase(epochs=1))).notes == ()
 
 
-def test_auto_solves_the_head_of_few_images() -> None:
-    assert with_chosen_method(TrainConfig(frozen=True), 2_500).method == "soft"
-    assert with_chosen_method(TrainConfig(frozen=True), 2_501).method == "gr"
+def test_auto_solves_the_head_of_as_many_images_as_were_measured() -> None:
+    chosen = {
+        (images, classes): with_chosen_method(TrainConfig(frozen=True), images, classes).method
+        for images, classes in ((100_000, 100), (100_001, 10), (10_000, 1001), (10_000, 1000))
+    }
+    assert [*chosen.values()] == ["soft", "gr", "gr", "soft"]
 
 
 @pytest.mark.parametrize("classifier", ["linear", "tscam", "query2label"])
@@ -122,3 +125,12 @@ def test_a_run_says_and_keeps_what_auto_was(
     for name in ("auto", method):
         again = Handling(resume=True, quiet=True)
         assert train_run(small, tiny(name, finetune=finetune), out, machine, again) == result
+
+
+def test_labels_of_which_nothing_is_unknown_are_noted(small: Dataset) -> None:
+    labels = small.train.truth
+    told = replace(small, splits=small.splits | {"train": replace(small.train, observed=labels)})
+    config = TrainConfig(method="an", finetune=ALL)
+    assert [note for note in resolve(told, config).notes if "all training labels are known" in note]
+    assert resolve(small, config).notes == ()
+    assert resolve(told, replace(config, method="bce")).notes == ()

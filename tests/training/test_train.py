@@ -355,3 +355,17 @@ def test_files_keep_their_prepared_form_beside_the_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as unknown:
         Dataset.from_table(tmp_path / "labels.csv", tmp_path / "photos", validtion=0.25)
     assert unknown.value.what == "validtion"
+
+
+AUTO = {key: value for key, value in TINY.items() if key not in ("method", "expected_positives")}
+
+
+def test_a_keyword_in_the_wrong_place_is_sent_to_the_right_one(tmp_path: Path) -> None:
+    data = Dataset.from_arrays(*arrays()[:2], validation=0.25)
+    with pytest.raises(ConfigError) as epochs:
+        train(data, tmp_path / "run", epochs=2, **AUTO)
+    assert (epochs.value.what, epochs.value.value) == ("epochs", 2)
+    assert "give `head={'epochs': 2}`, or give `finetune={'epochs': 2}`" in str(epochs.value)
+    with pytest.raises(ConfigError, match="did you mean 'expected_positives'"):
+        train(data, tmp_path / "run", expected_positve=2, **AUTO)
+    assert not (tmp_path / "run-data").exists()

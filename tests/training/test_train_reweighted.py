@@ -86,9 +86,7 @@ def test_a_boosted_head_is_boosted_in_evaluation_too(small: Dataset, tmp_path: P
 
 def test_what_cannot_work_is_refused_before_a_folder_is_made(small: Dataset, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    for config, why in (
-        (tiny("em+apl"), "em.apl labels after `settings.warm_up=5` epochs, but the run has 4"),
-    ):
+    for config, why in ((tiny("em+apl"), "em.apl labels after `warm_up=5` epochs, but the run has 4"),):
         with pytest.raises(ConfigError, match=why):
             train_run(small, config, out, HERE, QUIET)
         assert not out.exists()

@@ -56,6 +56,12 @@ class Varied:
 
     def config(self, base: TrainConfig, value: str) -> TrainConfig:
         """The configuration with this value."""
+        last = self.keys[-1]
+        if len(self.keys) == 1 and last not in {field.name for field in fields(TrainConfig)}:
+            inside = [name for name in _names(TrainConfig) if name.endswith(f".{last}")]
+            whole = inside or [f"{SETTINGS}.{last}, if it is a method's"]
+            problem = f"{param(self.flag, self.name)}: there is no such setting"
+            raise ConfigError(problem, *(f"write {name}" for name in whole), what=self.flag, value=self.name)
         values = without_none(asdict(base))
         table = values
         for key in self.keys[:-1]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sparselabel.comparison.planned_runs import Chosen, Outcome, RunKey
 from sparselabel.errors import RunError
 from sparselabel.file_formats import read_json
+from sparselabel.losses.registry import needs_of
 from sparselabel.run import Evaluation, Run
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _row(outcomes: Sequence[Outcome]) -> Row:
         paths=paths,
         seconds=[cost["seconds"] for cost in costs if cost],
         memory=[cost["peak_memory"] for cost in costs if cost],
-        oracle=any(result["oracle"] for result in finished.values()),
+        oracle=needs_of(run.method).truth,
         names={
             split: result[split].get("name", "mAP")
             for result in finished.values()

@@ -221,7 +221,7 @@ class TrainConfig:
     ----------
     method
         How unknown labels are treated (`sparselabel methods`); auto is soft on stored features of up to
-        2,500 images, gr beyond (pu if K is given), pu+scl with fine-tuning, else pu.
+        100,000 images and 10 million labels, gr beyond (pu if K is given), pu+scl with fine-tuning, else pu.
     settings
         Settings of the method (`sparselabel methods METHOD`). expected-positives is K: a number, a file of
         `sparselabel expect`, or auto, which estimates it; default: counted in fully labeled validation data,
@@ -423,6 +423,7 @@ def nested_remedies(name: str, value: object) -> list[str]:
     """Remedies for a keyword of nested settings, such as ``epochs`` of ``head`` and ``finetune``."""
     inner = {one.name: getattr(TrainConfig(), one.name) for one in fields(TrainConfig)}
     homes = [one for one, table in inner.items() if is_dataclass(table) and hasattr(table, name)]
+    value = int(value) if isinstance(value, float) and value.is_integer() else value
     return [f"give {param(f'{home}.{name}', value)}" for home in homes]
 
 

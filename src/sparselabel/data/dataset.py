@@ -305,7 +305,7 @@ class Dataset:
         unlisted: "Unlisted | Mapping[str, Unlisted]" = "unknown",
         **options: Any,
     ) -> "Dataset":
-        """A dataset of the Hugging Face library, or a dictionary of its splits.
+        """A dataset of the Hugging Face library, or any other of dictionaries; or its splits by name.
 
         Parameters
         ----------

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -28,6 +28,7 @@ Unlisted = Literal["unknown", "negative"]
 """What a class is that an image's list of labels does not name."""
 VALIDATION = ("validation", "valid", "dev")
 """What others call "val"."""
+APART = ("give the labels (N, L) apart (labels=)", "let the dataset's target_transform make them")
 
 
 def read_arrays(
@@ -97,6 +98,7 @@ def read_huggingface(
     """A dataset of the Hugging Face library, or a dictionary of its splits, by the names of two columns.
 
     A label is an index or a name, a list of these, or, where classes have no names, a vector of 1, 0 and -1.
+    A dataset of anybody else whose items are dictionaries will do as well.
     """
     splits = dict(dataset) if isinstance(dataset, Mapping) else {"train": dataset}
     splits = _renamed(splits)
@@ -108,18 +110,9 @@ def read_huggingface(
             what="splits",
             value=tuple(splits),
         )
-    for split in splits.values():
-        if not all(hasattr(split, one) for one in ("column_names", "features", "__len__")):
-            raise DataError(
-                f"{type(split).__name__} is no dataset of the Hugging Face library, which has a length, "
-                "column_names and features",
-                "give Dataset.from_torch one of items (image, label)",
-                "load a streamed one without streaming=True",
-                what="dataset",
-                value=type(split).__name__,
-            )
+    counts = {name: _length(split, name) for name, split in splits.items()}
+    known = _columns_of(splits["train"])
     for column in (image, label):
-        known = list(splits["train"].column_names)
         if column not in known:
             raise DataError(
                 f"the dataset has no column {column!r}",
@@ -128,9 +121,9 @@ def read_huggingface(
                 value=column,
                 allowed=known,
             )
-    feature = splits["train"].features[label]
+    feature = (getattr(splits["train"], "features", None) or {}).get(label)
     inner = getattr(feature, "feature", feature)  # of a sequence of labels
-    values = {name: split[label] for name, split in splits.items()}
+    values = {name: _column(split, label) for name, split in splits.items()}
     names = tuple(str(name) for name in classes or getattr(inner, "names", None) or ())
     multi_hot = not getattr(inner, "names", None) and all(
         _is_multi_hot(some, len(names)) for some in values.values()
@@ -139,9 +132,17 @@ def read_huggingface(
         count = len(values["train"][0]) if multi_hot else 0
         names = tuple(str(number) for number in range(count)) or _names(values.values())
     rule = _renamed(unlisted) if isinstance(unlisted, Mapping) else dict.fromkeys(splits, unlisted)
+    for name, meaning in rule.items():
+        if name not in splits or meaning not in get_args(Unlisted):
+            raise DataError(
+                f"unlisted is 'unknown' or 'negative', of splits that there are, not {meaning!r} of {name!r}",
+                what="unlisted",
+                value=unlisted,
+                allowed=get_args(Unlisted),
+            )
     raw = {
         name: _split(
-            ImageSource(split, np.arange(len(split)), lambda item: item[image]),
+            ImageSource(split, np.arange(counts[name]), lambda item: item[image]),
             names,
             labels_of(np.asarray(values[name]))
             if multi_hot
@@ -151,6 +152,29 @@ def read_huggingface(
         for name, split in splits.items()
     }
     return RawDataset("huggingface", root, raw, own=True)
+
+
+def _columns_of(dataset: Any) -> list[str]:
+    """The names of the columns: of a dataset of the library, else the keys of the first item."""
+    if hasattr(dataset, "column_names"):
+        return list(dataset.column_names)
+    item = dataset[0]
+    if not isinstance(item, Mapping):
+        raise DataError(
+            f"items must be dictionaries, as those of the Hugging Face library, not {type(item).__name__}",
+            "give Dataset.from_torch a dataset of items (image, label)",
+            what="dataset",
+            value=type(item).__name__,
+        )
+    return [*item]
+
+
+def _column(dataset: Any, name: str) -> list[Any]:
+    """A column of labels; the library reads it without decoding images."""
+    known = hasattr(dataset, "column_names")
+    column = dataset[name] if known else (dataset[row][name] for row in range(len(dataset)))
+    remedies = (f"make a column of classes, as dataset.map(lambda row: {{'classes': row[{name!r}][...]}})",)
+    return [_plain(value, row, remedies) for row, value in enumerate(column)]
 
 
 def _renamed(by_split: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,6 +204,7 @@ def _length(items: Any, name: str) -> int:
         raise DataError(
             f"the images of {name!r} ({type(items).__name__}) have no length, or cannot be taken by index",
             "give a list, an array, or a dataset with __len__ and __getitem__",
+            "load a streamed one without streaming=True",
             what="images",
             value=type(items).__name__,
         )
@@ -205,28 +230,29 @@ def _targets(dataset: Any) -> list[Any]:
 
 def _second(item: Any, number: int) -> Any:
     if not isinstance(item, tuple | list) or len(item) < 2:
-        raise _no_label(f"an item must be (image, label), and item {number} is of type", item, number)
+        named = "give Dataset.from_huggingface its names (image=, label=), where it is a dictionary"
+        problem = f"an item must be (image, label), and item {number} is of type"
+        raise _no_label(problem, item, number, (named, APART[0]) if isinstance(item, Mapping) else APART)
     return item[1]
 
 
-def _plain(target: Any, number: int) -> Any:
+def _plain(target: Any, number: int, remedies: tuple[str, ...] = APART) -> Any:
     """A label without torch: an index, a name, a list of these, or an array."""
     if isinstance(target, tuple | list):
-        return [_plain(one, number) for one in target]
+        return [_plain(one, number, remedies) for one in target]
     if hasattr(target, "detach"):
         target = target.detach().cpu().numpy()
     if not isinstance(target, str | Real | np.ndarray | None):
         problem = f"a label is an index, a name, a list of these or a vector, and item {number} has a"
-        raise _no_label(problem, target, number)
+        raise _no_label(problem, target, number, remedies)
     return target.item() if isinstance(target, np.ndarray) and target.ndim == 0 else target
 
 
-def _no_label(problem: str, given: Any, number: int) -> DataError:
+def _no_label(problem: str, given: Any, number: int, remedies: tuple[str, ...] = APART) -> DataError:
     kind = type(given).__name__
     return DataError(
         f"{problem} {kind}",
-        "give the labels (N, L) apart (labels=)",
-        "let the dataset's target_transform make them",
+        *remedies,
         what="dataset",
         where=number,
         value=kind,

@@ -568,15 +568,21 @@ def label_matrix_of(given: object) -> LabelMatrix:
     if hasattr(given, "tocoo"):  # a SciPy sparse matrix, or array
         entries = given.tocoo()
         return _of_stored(entries.row, entries.col, entries.data, entries.shape)
-    if getattr(given, "is_sparse", False):  # a tensor of torch in COO layout
-        tensor = cast("Any", given).detach().cpu().coalesce()
-        _refuse_shape(tensor.shape)
-        rows, columns = tensor.indices().numpy()
-        return _of_stored(rows, columns, tensor.values().numpy(), tuple(tensor.shape))
     if hasattr(given, "detach"):  # a tensor
-        values = given.detach().cpu().numpy()
+        tensor = cast("Any", given).detach().cpu()
+        if str(tensor.dtype) == "torch.bfloat16":  # NumPy has none
+            tensor = tensor.float()
+        if str(tensor.layout) != "torch.strided":  # COO, CSR and the like
+            tensor = tensor.to_sparse_coo().coalesce()
+            _refuse_shape(tuple(tensor.shape))
+            rows, columns = tensor.indices().numpy()
+            return _of_stored(rows, columns, tensor.values().numpy(), tuple(tensor.shape))
+        values = tensor.numpy()
     else:
-        values = given.to_numpy() if hasattr(given, "to_numpy") else np.asarray(given)
+        try:
+            values = given.to_numpy() if hasattr(given, "to_numpy") else np.asarray(given)
+        except ValueError as error:  # lists of different lengths
+            raise _not_a_table("lists of different lengths") from error
         if values.dtype == object and hasattr(given, "isna"):  # pandas' NA is no number
             values = np.where(given.isna(), np.nan, values)
     _refuse_shape(values.shape)
@@ -606,9 +612,19 @@ def _refuse_shape(shape: tuple[int, ...]) -> None:
             what="labels",
             value=shape,
         )
+    if not shape:
+        raise _not_a_table("one object")
     if len(shape) != 2 or 0 in shape:
         problem = f"labels must be (N, L), with at least one of each, not of shape {shape}"
         raise DataError(problem, what="labels", value=shape)
+
+
+def _not_a_table(what: str) -> DataError:
+    return DataError(
+        f"labels must be (N, L), a row for each image and a column for each class, not {what}",
+        "start with numpy.full((N, L), -1), and set labels[row, classes] = 1",
+        what="labels",
+    )
 
 
 def _is_number(value: Any) -> bool:
@@ -637,7 +653,7 @@ def _as_codes(values: npt.NDArray[Any], place: Callable[[tuple[Any, ...]], tuple
         first = next(at for at in np.ndindex(values.shape) if not _is_number(values[at]))
         row, column = place(first)
         raise DataError(
-            f"labels must be numbers, but row {row}, column {column} has {values[first]!s:.40}",
+            f"labels must be numbers, but row {row}, column {column} has {str(values[first])!r:.40}",
             "leave columns of names out",
             "give 1, 0, and -1 or NaN for unknown",
             what="labels",

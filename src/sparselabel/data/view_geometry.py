@@ -38,7 +38,7 @@ import torch
 from torch import Tensor
 
 from sparselabel.data.resample_grids import Axis, Taps, resample
-from sparselabel.errors import DataError
+from sparselabel.errors import DataError, param
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +79,15 @@ class ViewGeometry:
             good = ((size > 0) & (corner >= -1e-5) & (corner + size <= 1 + 1e-5)).all(dim=1)
             if not good.all():
                 first = int(good.logical_not().nonzero()[0, 0])
+                inside = "a crop must lie inside its image and have width and height (unit coordinates 0..1)"
+                numbers = ", ".join(f"{number:.4g}" for number in self.box[first].tolist())
                 raise DataError(
-                    "a crop must lie inside its image and have width and height (unit coordinates 0..1): "
-                    f"image {first} has left, top, width, height {self.box[first].tolist()}"
+                    f"{inside}: image {first} has left, top, width, height {numbers}",
+                    f"where boxes are in pixels, give {param('sizes')}: widths and heights of the images",
+                    "mind the order: torchvision's crops are top, left, height, width",
+                    what="box",
+                    where=first,
+                    value=self.box[first].tolist(),
                 )
 
     @staticmethod

@@ -116,7 +116,7 @@ class ClusterLabels(LossPart):
             if sums is None:
                 sums = torch.zeros(classes, features.shape[1], dtype=torch.float64)
             which, observed = self._observed_features(step, features)
-            sums.index_add_(0, which.cpu(), observed.double().cpu())
+            sums.index_add_(0, which.cpu(), observed.cpu().double())
             counts.index_add_(0, which.cpu(), torch.ones(len(which), dtype=torch.float64))
         # A process without a labeled image does not know the width.
         widths = all_gather(torch.tensor([0 if sums is None else sums.shape[1]]))
@@ -185,8 +185,8 @@ def nearest_cosine(prototypes: Tensor, features: Tensor) -> Tensor:
 
     One product of matrices, divided by lengths afterwards, so that no copy of the features is made.
     """
-    unit = prototypes / prototypes.norm(dim=1, keepdim=True)
-    lengths = features.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    unit = prototypes / torch.linalg.vector_norm(prototypes, dim=1, keepdim=True)
+    lengths = torch.linalg.vector_norm(features, dim=1, keepdim=True).clamp(min=1e-12)
     cosines: Tensor = torch.matmul(unit, features) / lengths
     return cosines.amax(dim=2)
 

@@ -242,7 +242,7 @@ class LabelEstimates(LossPart):
         first, second = self.clock.tick(rate)
         real, lines = current.real, current.lines
         logits, mean, square = lines.unbind(-2)
-        surplus = self.weight * (current.positives.double() - self.expected)
+        surplus = self.weight * (current.positives.cpu().double() - self.expected)  # MPS has no float64
         gradient = estimates_gradient(
             logits,
             step.outputs[0].logits.detach().to("cpu", self.dtype)[real].sigmoid(),

@@ -1,11 +1,12 @@
-"""Soft labels, and a linear head in closed form: the default on stored features (ours).
+"""Soft labels, and a linear head that is computed whole: the default on stored features (ours).
 
     features, labels ──▶ ridge regression ──▶ scores of images by models without them
                                                     │ how likely is an unknown label present?
     features, soft labels ◀─────────────────────────┘
-        └──▶ ridge regression ──▶ the head
+        └──▶ ridge regression, logistic regression ──▶ the mean of their logits: the head
 
 Least squares bends less to wrong negatives than cross-entropy, and has its leave-one-out scores for free.
+Cross-entropy has the better head where images are many.
 """
 
 import math
@@ -34,18 +35,27 @@ BELIEVED = 0.7
 """The part of the hidden positives that is counted on, of those that anchors or K tell: too many cost more
 than too few, and features that do not tell classes apart make anchors tell too many."""
 MOST_PRESENT = 0.9  # of a class's unknown labels
+PENALTY = 0.25  # of the logistic regression, in the same units
+ALIKE = 1_500
+"""Images with which both heads count alike: least squares needs fewer, and gains less from more."""
 LABELS_AT_ONCE = 2**25
 FITTED_ON = 2**20  # labels that the chance of an unknown one is fitted on
-ITERATIONS = 50
+ITERATIONS, MOST_STEPS = 50, 200
+CONVERGED = 1e-5  # what a step gains at most, in cross-entropy of an image
 FLATTEST, STEEPEST, FARTHEST = 0.1, 20.0, 6.0  # slope of a score's log odds; standard deviations
 TINY = 1e-9
 NEGLIGIBLE = 1e-6  # a direction's share of the largest variance: below it are errors of rounding
 
-
-MOST_SOLVED = 2_500
-"""So many images at most have ``soft`` as their default: on COCO 2014 it is above cross-entropy with 1,000
-images, level with it at 3,000 and 1.3 to 2.9 below it from 10,000 on (docs/results.md)."""
+MOST_IMAGES = 100_000
+"""So many images at most have ``soft`` as their default: it needs all features in RAM, some of them thrice.
+It was measured with 24,000 (docs/results.md)."""
+MOST_LABELS = 10_000_000  # images × classes: a million take about a second of the processor
 SOLVED = "its head is computed and not trained"
+
+
+def is_quickly_solved(images: int, classes: int) -> bool:
+    """Whether a head of ``soft`` takes seconds, and features that fit: then it is the default."""
+    return images <= MOST_IMAGES and images * classes <= MOST_LABELS
 
 
 class SolvedOnFeatures(TargetLoss):
@@ -69,14 +79,16 @@ class SolvedOnFeatures(TargetLoss):
 def soft(expected_positives: Expected = None) -> ComposedLoss:
     """Soft labels: unknown is positive as far as models that did not see the image say so (ours).
 
-    A linear head in closed form, on stored features, with no epochs and nothing to choose. Ridge regression
-    on observed labels, unknown ones as 0, scores every image by the model without it; its penalty is that
-    with the least error there. Where a class ranks highest, the share of its images that are annotated is the
-    chance c that a positive is observed, unless ``expected_positives`` tell it. Of the hidden positives that
-    follow, 70 % are counted on. At a score z the log odds of a class are a + b·z: a and b follow from c and
-    the observed labels, and with them how likely an unknown label is present, (1−c)·p / (1−c·p). A second
-    ridge regression, of half the penalty, learns these soft labels. Logits are a + b·z of its scores. In a
-    training loop of your own, which goes by steps, it is ``an``.
+    A linear head that is computed whole, from stored features, with no epochs and nothing to choose. Ridge
+    regression on observed labels, unknown ones as 0, scores every image by the model without it; its
+    penalty is that with the least error there. Where a class ranks highest, the share of its images that
+    are annotated is the chance c that a positive is observed, unless ``expected_positives`` tell it. Of the
+    hidden positives that follow, 70 % are counted on. At a score z the log odds of a class are a + b·z: a
+    and b follow from c and the observed labels, and with them how likely an unknown label is present,
+    (1−c)·p / (1−c·p). A second ridge regression, of half the penalty, learns these soft labels, with logits
+    a + b·z of its scores, and so does a logistic regression. Of N images the head has the mean of both
+    logits, that of the latter with weight N / (N + 1,500). In a training loop of your own, which goes by
+    steps, it is ``an``.
 
     Parameters
     ----------
@@ -92,7 +104,7 @@ def solve_head(features: Tensor, observed: Observed, expected_positives: Expecte
     """The head of ``soft``, from features (N, D) that all vary about alike and labels (N, L)."""
     ridge = Ridge(features)
     told = None if expected_positives is None else _told(checked_counts(expected_positives), observed)
-    classes = observed.shape[1]
+    classes, share = observed.shape[1], len(features) / (len(features) + ALIKE)
     block = max(1, LABELS_AT_ONCE // len(features))  # classes: their regressions are independent
     weight, bias = features.new_zeros(classes, features.shape[1]), features.new_zeros(classes)
     for start in range(0, classes, block):
@@ -106,8 +118,11 @@ def solve_head(features: Tensor, observed: Observed, expected_positives: Expecte
         fit = ridge.fit(soft_labels, LIGHTER * penalty)
         odds = _odds(fit.scores, labels, expected)
         slope = odds.slope / odds.deviation
-        weight[some] = slope[:, None] * (ridge.vectors @ fit.coefficients).T
-        bias[some] = odds.offset + slope * (fit.mean - odds.mean) - weight[some] @ ridge.center
+        least_squares = slope * fit.coefficients, odds.offset + slope * (fit.mean - odds.mean)
+        both = zip(least_squares, ridge.logistic(soft_labels, PENALTY), strict=True)
+        coefficients, offset = (torch.lerp(one, other, share) for one, other in both)
+        weight[some] = (ridge.vectors @ coefficients).T
+        bias[some] = offset - weight[some] @ ridge.center
     return LinearWeights(weight, bias)
 
 
@@ -151,6 +166,31 @@ class Ridge:
         leverage = (self.rotated.square() @ shrunk + 1 / count).clamp(max=1 - 1e-4)[:, None]
         scores = torch.addmm(mean, self.rotated, coefficients).sub_(leverage * targets).div_(1 - leverage)
         return Fit(coefficients, mean, scores)
+
+    def logistic(self, targets: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
+        """Coefficients (D, L) and offsets (L,) of the logits with the least penalized cross-entropy.
+
+        By Nesterov's accelerated gradients, which start anew where they go uphill. The features' products
+        are diagonal here and a score's curvature is at most 1/4, so these steps never go too far.
+        """
+        count, least = len(targets), max(penalty * self.unit, TINY)
+        steps = 1 / (self.values[:, None] / 4 + least), 4 / count
+        offset = torch.logit((targets.sum(0) + 0.5) / (count + 1))
+        now = targets.new_zeros(len(self.values), targets.shape[1]), offset
+        ahead, age = now, torch.zeros_like(offset)
+        for _ in range(MOST_STEPS):
+            residual = torch.addmm(ahead[1], self.rotated, ahead[0]).sigmoid_().sub_(targets)
+            slopes = torch.addmm(least * ahead[0], self.rotated.T, residual), residual.sum(0)
+            moved = ahead[0] - steps[0] * slopes[0], ahead[1] - steps[1] * slopes[1]
+            gained = (steps[0] * slopes[0].square()).sum(0) + steps[1] * slopes[1].square()
+            way = moved[0] - now[0], moved[1] - now[1]
+            uphill = (slopes[0] * way[0]).sum(0) + slopes[1] * way[1] > 0
+            age = torch.where(uphill, 0.0, age + 1)
+            momentum = (age - 1).clamp(min=0) / (age + 2)
+            now, ahead = moved, (moved[0] + momentum * way[0], moved[1] + momentum * way[1])
+            if float(gained.max()) < CONVERGED * count:
+                break
+        return now
 
 
 class Odds(NamedTuple):

@@ -50,6 +50,10 @@ SCAN_BATCH = 64  # images per call of ``predict`` in a scan
 class SparseLoss(nn.Module):
     """The loss of a method for labels that are positive, negative or unknown.
 
+    ``criterion.set_epoch(epoch)`` begins every epoch, from 0 on. ``criterion(logits, index)`` is the loss of
+    a batch, a scalar: ``index`` (B,) are the positions of its images in the labels. Methods with heat maps
+    take ``criterion(logits, index, maps, geometry)``; ``forward`` explains them.
+
     Parameters
     ----------
     method
@@ -63,7 +67,7 @@ class SparseLoss(nn.Module):
     head_epochs
         The number of first epochs that train only the head, in which stored scores are not used.
     lr
-        The learning rate, or the optimizer, whose rate is read in every step (for role).
+        The classifier's learning rate, or its optimizer, whose rate is read in every step (for role).
     truth
         (N, L) complete labels, for oracles (bce, bce-ls, iun).
     spatial_labels
@@ -109,7 +113,7 @@ class SparseLoss(nn.Module):
         self.epochs, self.head_epochs, self.lr, self.seed = epochs, head_epochs, lr, seed
         self.needs = self.method.needs
         self._refuse_missing()
-        self._warn_of_labels(settings.get("expected_positives"))
+        self._warn_of_arguments(settings.get("expected_positives"))
         self._rank, self._world = _process()
         own, count = rows_of(len(self.observed), self._rank, self._world), len(self.observed)
         rows = torch.from_numpy(own)
@@ -375,9 +379,17 @@ class SparseLoss(nn.Module):
         if not known[POSITIVE] and not known[NEGATIVE]:
             raise DataError("all labels are unknown: there is nothing to learn from", what="labels")
 
-    def _warn_of_labels(self, expected: object) -> None:
-        """Warn of labels without unknown ones, and of a K that contradicts them."""
+    def _warn_of_arguments(self, expected: object) -> None:
+        """Warn of a method without a loss, of labels without unknown ones, of a K that contradicts them."""
         oracle = METHODS[parse(self.method_name).base].all_known
+        if self.needs.solves:
+            warning = DataWarning(
+                f"{self.method_name} computes a head from features, and in steps it is the loss of an",
+                "take SparseLabelClassifier, or train(..., frozen=True)",
+                what="method",
+                value=self.method_name,
+            )
+            warnings.warn(warning, stacklevel=3)
         if not oracle and not count_labels(self.observed, UNKNOWN).any():
             warning = DataWarning(
                 f"nothing is unknown in the labels, and {self.method_name} is for unknown labels",

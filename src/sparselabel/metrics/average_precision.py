@@ -127,7 +127,7 @@ def _mean(values: Values, present: npt.NDArray[np.bool_]) -> MeanAveragePrecisio
 
 
 def by_number_of_labels(
-    scores: npt.ArrayLike, labels: npt.ArrayLike, rule: Rule = "sklearn"
+    scores: "npt.ArrayLike | TiledScores", labels: "npt.ArrayLike | SparseLabels", rule: Rule = "sklearn"
 ) -> dict[str, Subset]:
     """The mean average precision on the images with "1" to "6", "7+" and "4+" positive labels.
 
@@ -136,20 +136,22 @@ def by_number_of_labels(
     are in no subset. In a subset many classes have no positives, so that is no reason for a warning.
     """
     _refuse_other("rule", rule, get_args(Rule))
-    score_array, label_array = arrays_of(scores, labels)
+    score_array, label_array = scores_and_labels(scores, labels)
     refuse_unknown(label_array, "give full labels: without them an image's number of labels is not known")
     numbers = count_per_image(label_array)
-    subsets = {}
-    chosen_by_name = {str(number): numbers == number for number in range(1, 7)}
-    for name, chosen in (chosen_by_name | {"7+": numbers >= 7, "4+": numbers >= 4}).items():
-        ap, present = np.zeros(label_array.shape[1]), np.zeros(label_array.shape[1], np.bool_)
-        for index, column, known in _columns(score_array, label_array):
+    subsets = {str(number): numbers == number for number in range(1, 7)}
+    subsets |= {"7+": numbers >= 7, "4+": numbers >= 4}
+    ap = {name: np.zeros(label_array.shape[1]) for name in subsets}
+    present = {name: np.zeros(label_array.shape[1], np.bool_) for name in subsets}
+    for index, column, known in _columns(score_array, label_array):
+        for name, chosen in subsets.items():
             positive = known[chosen] == POSITIVE
-            present[index] = positive.any()
-            if present[index]:
-                ap[index] = _precisions(column[chosen], positive, (rule,))[rule].mean()
-        subsets[name] = Subset(int(chosen.sum()), _mean(ap, present))
-    return subsets
+            if positive.any():
+                present[name][index] = True
+                ap[name][index] = _precisions(column[chosen], positive, (rule,))[rule].mean()
+    return {
+        name: Subset(int(chosen.sum()), _mean(ap[name], present[name])) for name, chosen in subsets.items()
+    }
 
 
 def _columns(scores: ScoreMatrix, labels: LabelMatrix) -> Iterator[tuple[int, Scores, Labels]]:

@@ -19,10 +19,17 @@ from sparselabel.models.backbone import Backbone, refuse_other_shape, refuse_uni
 class Output(NamedTuple):
     """Logits (never scores) of one view of every image in a batch.
 
-    ``logits``     (B, L) ``maps``       (B, L, h, w) cell logits, on request; their mean over the cells is
-    ``logits``, except for a head on the class token ``features``   (B, D, h, w) cell features, or (B, D)
-    pooled ones ``attention``  (B, L, h, w) of a head without maps: the attention of each class, with sum 1
-    over the cells
+    Parameters
+    ----------
+    logits
+        (B, L)
+    maps
+        (B, L, h, w) cell logits, on request; their mean over the cells is ``logits``, except for a head on
+        the class token.
+    features
+        (B, D, h, w) cell features, or (B, D) pooled ones.
+    attention
+        (B, L, h, w) of a head that has no maps: the attention of each class, with sum 1 over the cells.
     """
 
     logits: Tensor
@@ -97,6 +104,10 @@ class LinearHead(Head):
         norm = torch.linalg.vector_norm(pooled, dim=1).clamp(min=SMALLEST_DEVIATION)
         norm = torch.where(self.unit_norm, norm, 1.0)
         return features / norm.view(-1, *(1,) * (features.ndim - 1))
+
+    def of_standardized(self, features: Tensor, maps: bool = False) -> Output:
+        """Logits of pooled features (B, D) that ``standardized`` has seen; there are no maps of them."""
+        return Output(self.linear(features), None, features)
 
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
         """Logits of cell features (B, D, h, w), or of pooled features (B, D), which have no maps."""

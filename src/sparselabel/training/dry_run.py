@@ -433,8 +433,12 @@ def _ram_at_end(trainer: Trainer) -> int:
     entries = [classes * _size(trainer, split) for split in ("val", "test")]
     stored = sum(BYTES_OF_SCORE * n for n in entries if BYTES_OF_SCORE * n <= LARGEST_SCORES)
     measured = stored + BYTES_TO_MEASURE * min(max(entries), MOST_SCORES)
-    recovered = classes * len(trainer.data.train) * trainer.truth_known
-    return max(measured, stored + BYTES_TO_RECOVER * recovered)
+    if not trainer.truth_known:
+        return measured
+    # What the method remembers comes back from the best checkpoint: its file, mapped, and a copy.
+    remembered = in_ram(trainer.method) + bytes_of(trainer.method.state_dict().values())
+    recovered = BYTES_TO_RECOVER * classes * len(trainer.data.train) + 2 * remembered
+    return max(measured, stored + recovered)
 
 
 def _size(trainer: Trainer, split: str) -> int:

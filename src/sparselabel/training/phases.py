@@ -10,10 +10,12 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from sparselabel.config import FinetunePhase, Phase, TrainConfig
-from sparselabel.data.loaders import Batch, Loader, epoch_batches
+from sparselabel.data.loaders import Batch, FeatureLoader, Loader, epoch_batches
 from sparselabel.errors import ConfigError, ResourceError, RunError, param
 from sparselabel.losses.base import Needs
-from sparselabel.models.classifier import HEAD, Output
+from sparselabel.losses.step import in_chunks
+from sparselabel.models.classifier import HEAD, LinearHead, Output
+from sparselabel.resources import available_memory
 from sparselabel.slow_imports import import_timm
 from sparselabel.training.callbacks import Hooks
 from sparselabel.training.micro_batches import Backward, MicroBatches, paused_norm_statistics
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 AHEAD = 4  # batches whose rows are prefetched from row stores on disk
+SHARE_OF_RAM = 0.25  # of what is available, that a copy of stored features may take
 MULTIPLE = "multiple"  # key of an optimizer's parameter group: its multiple of the phase's learning rate
 
 
@@ -61,12 +64,32 @@ class Stage:
         self._backward_by_fabric = self.fabric_module is not self.module
         if self.compile:  # it shares the module's parameters; the saved and evaluated module is not compiled
             self.fabric_module = torch.compile(self.fabric_module)
+        self._of_standardized: Callable[..., Output] | None = None
         self.average: nn.Module | None = None
         if self.phase.ema_decay:
             import_timm()
             from timm.utils.model_ema import ModelEmaV3
 
             self.average = ModelEmaV3(self.module, decay=self.phase.ema_decay)
+
+    def standardize_once(self) -> None:
+        """Let the head see stored pooled features standardized now, not in every step: the bits are the same.
+
+        On a CPU, and where the copy does not take much RAM.
+        """
+        head, loader = self.module, self.loader
+        if (
+            self.fabric_module is not head
+            or self.fabric.device.type != "cpu"
+            or not (isinstance(head, LinearHead) and head.boost is None)
+            or not (isinstance(loader, FeatureLoader) and loader.features.ndim == 2)
+            or loader.features.nbytes > SHARE_OF_RAM * available_memory()
+        ):
+            return
+        standardized = torch.empty_like(loader.features)
+        for some, into in zip(in_chunks(loader.features), in_chunks(standardized), strict=True):
+            into.copy_(head.standardized(some))
+        self.loader, self._of_standardized = FeatureLoader(standardized), head.of_standardized
 
     def _optimizer(self) -> torch.optim.Optimizer:
         if self.hooks.optimizer is None:
@@ -112,11 +135,10 @@ class Stage:
 
         The views go through the model at once or in micro-batches.
         """
+        model = self._of_standardized or self.fabric_module
         if self.phase.micro_batches == 1:
-            return self.fabric_module(views, maps=needs.maps), self._backward
-        micro_batches = MicroBatches(
-            self.fabric_module, self.module, self.fabric, views, self.phase.micro_batches, needs
-        )
+            return model(views, maps=needs.maps), self._backward
+        micro_batches = MicroBatches(model, self.module, self.fabric, views, self.phase.micro_batches, needs)
         return micro_batches.output, lambda loss: micro_batches.backward(loss, self._backward)
 
     def optimizer_step(self) -> None:

@@ -21,7 +21,7 @@ from sparselabel.losses import registry
 from sparselabel.losses.base import ComposedLoss, Needs
 from sparselabel.losses.registry import presets_of, settings_of
 from sparselabel.losses.setting_checks import COUNTS_ITSELF, PER_CLASS
-from sparselabel.losses.soft_ridge import MOST_SOLVED
+from sparselabel.losses.soft_ridge import is_quickly_solved
 from sparselabel.losses.target_rules import no_negatives
 from sparselabel.models.backbone import NONE, OWN, PRETRAINED
 from sparselabel.models.weights import require_weights_file
@@ -33,6 +33,7 @@ DEFAULT_SOLVED, DEFAULT_STANDARDIZED = "soft", "gr"
 (docs/results.md), and the best of those that are trained in steps."""
 DEFAULT, DEFAULT_WITH_MAPS = "pu", "pu+scl"
 """What ``auto`` is elsewhere, without and with logits of cells: the best with one positive label."""
+AUTO_METHODS = (DEFAULT_SOLVED, DEFAULT_STANDARDIZED, DEFAULT, DEFAULT_WITH_MAPS)
 LIKELIHOOD: dict[str, Setting] = {"unknown_weight": 1.0, "entropy_weight": 0.0, "margin": 0.3}
 """Settings of pu on standardized features if K is given and the head goes by steps; its defaults were found
 on raw features."""
@@ -54,14 +55,14 @@ class Resolved:
 def resolve(data: Dataset, config: TrainConfig) -> Resolved:
     """Set what depends on the data, and refuse what cannot work, before anything slow begins."""
     given = config
-    config = with_chosen_method(config, len(data.train))
+    config = with_chosen_method(config, len(data.train), len(data.classes))
     config = replace(config, settings=registry.typed_settings(config.method, config.settings))
     config = with_boosted_preset(with_expected_positives(config, data))
     refuse_prior(config, data)
     refuse_scores(config)
     needs = needs_of(config)
     refuse_early(config, data, needs)
-    notes = [*chosen(given, config)]
+    notes = [*chosen(given, config), *nothing_unknown(config.method, data)]
     if needs.solves:
         notes += without_effect(config.method, config.head)
         config = replace(config, head=replace(config.head, epochs=1))
@@ -148,7 +149,7 @@ def method_of(
     return registry.make_method(config.method, **settings)
 
 
-def with_chosen_method(config: TrainConfig, images: int = 0) -> TrainConfig:
+def with_chosen_method(config: TrainConfig, images: int = 0, classes: int = 0) -> TrainConfig:
     """The configuration with the method that auto stands for.
 
     One with heat maps needs logits of cells and random crops, so the whole network must be trained.
@@ -156,7 +157,7 @@ def with_chosen_method(config: TrainConfig, images: int = 0) -> TrainConfig:
     if config.method != AUTO:
         return config
     its_own = config.settings.keys() <= settings_of(DEFAULT_SOLVED).keys()
-    if its_own and config.head == HeadPhase() and images <= MOST_SOLVED:
+    if its_own and config.head == HeadPhase() and is_quickly_solved(images, classes):
         standardized = replace(config, method=DEFAULT_SOLVED)
     elif config.settings.keys() <= settings_of(DEFAULT_STANDARDIZED).keys():
         standardized = replace(config, method=DEFAULT_STANDARDIZED)
@@ -184,6 +185,12 @@ def chosen(given: TrainConfig, config: TrainConfig) -> Iterator[str]:
     if config.settings.get("preset") != given.settings.get("preset"):
         instead = f"preset {config.settings['preset']} instead of {given.settings['preset']}"
         yield f"{instead}: a boosted head has settings of its own"
+
+
+def nothing_unknown(method: str, data: Dataset) -> Iterator[str]:
+    """A note on labels without an unknown one: somebody may have written 0 where nobody looked."""
+    if data.train.observed.complete and not registry.METHODS[registry.parse(method).base].all_known:
+        yield "all training labels are known: 0 is taken for absent (-1, NaN or an empty cell is unknown)"
 
 
 def without_effect(method: str, head: HeadPhase) -> Iterator[str]:

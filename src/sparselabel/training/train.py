@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from sparselabel.config import HeadPhase, Machine, TrainConfig, configure, load, nested_remedies
+from sparselabel.config import AUTO, HeadPhase, Machine, TrainConfig, configure, load, nested_remedies
 from sparselabel.data.answers import with_files
 from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.errors import ConfigError, DataError, nearest, param
@@ -20,7 +20,7 @@ from sparselabel.losses.registry import settings_of
 from sparselabel.models.backbone import NONE, own_backbone
 from sparselabel.run import Run
 from sparselabel.training.callbacks import Callback, OptimizerFactory, SchedulerFactory, checked_hooks
-from sparselabel.training.resolve import with_chosen_method
+from sparselabel.training.resolve import AUTO_METHODS
 from sparselabel.training.train_run import train_somewhere
 
 if TYPE_CHECKING:
@@ -189,12 +189,12 @@ def _refuse_processes(machine: Machine) -> None:
 
 def _refuse_unknown(keywords: dict[str, Any], config: TrainConfig) -> None:
     """Raise if a keyword is neither a field of the configuration nor a setting of the method."""
-    own = [name for name in keywords if name in config.settings]
-    if own:
-        method = with_chosen_method(config).method
-        known, fields_of_it = {*settings_of(method)}, [one.name for one in fields(TrainConfig)]
-        for name in own:
-            if name not in known:
-                problem = f"train() has no parameter {name!r}, and {method} no such setting"
-                remedies = nested_remedies(name, keywords[name]) or [nearest(name, known, fields_of_it)]
-                raise ConfigError(problem, *remedies, what=name, value=keywords[name])
+    methods = AUTO_METHODS if config.method == AUTO else (config.method,)
+    known = {setting for method in methods for setting in settings_of(method)}
+    for name, value in keywords.items():
+        if name in config.settings and name not in known:
+            problem = f"train() has no parameter {name!r}, and method {config.method} no such setting"
+            remedies = nested_remedies(name, value) or [
+                nearest(name, known, [one.name for one in fields(TrainConfig)])
+            ]
+            raise ConfigError(problem, *remedies, what=name, value=value)

@@ -74,7 +74,8 @@ def choose_for_folder(
     lazy = choose_backbone(config, given, machine, say, begun)
     table = dict(table or {}, unlabeled=uses_unlabeled(config.method))
     prepared = prepare_folder(data, labels, out, handling, say, table)
-    chosen = choose_schedule(lazy.config, given, machine, len(prepared.train), say, begun)
+    shape = len(prepared.train), len(prepared.classes)
+    chosen = choose_schedule(lazy.config, given, machine, shape, say, begun)
     return FolderRun(prepared, chosen, lazy.made)
 
 
@@ -241,11 +242,11 @@ def choose_schedule(
     config: TrainConfig,
     given: Collection[str],
     machine: Machine,
-    images: int,
+    shape: tuple[int, int],
     say: Say,
     begun: TrainConfig | None = None,
 ) -> TrainConfig:
-    """The configuration with a schedule for the machine and the number of images, where none is given.
+    """The configuration with a schedule for the machine and so many (images, classes), where none is given.
 
     Given settings stay. Any setting of fine-tuning means that the whole network is trained.
     """
@@ -260,15 +261,15 @@ def choose_schedule(
         say(f"the whole network is trained, as {param(whole[0])} is given; features are not stored")
         return config
     gpu = _has_gpu(machine)
-    if config.frozen if "frozen" in given else not gpu or images < ENOUGH:
-        reason = f"only {counted(images, 'image')}" if gpu else "no GPU"
+    if config.frozen if "frozen" in given else not gpu or shape[0] < ENOUGH:
+        reason = f"only {counted(shape[0], 'image')}" if gpu else "no GPU"
         say(
             f"{param('frozen') if 'frozen' in given else reason}: a linear classifier on features of "
             f"{config.backbone}, which are computed once "
             f"({param('finetune.epochs', 10)} trains everything{'' if gpu else ': better, but hours'})"
         )
         stored = replace(config, frozen=True)
-        if needs_of(with_chosen_method(stored, images)).solves:
+        if needs_of(with_chosen_method(stored, *shape)).solves:
             return stored
         return replace(stored, head=_with_chosen(config.head, given, batch_size=64))
     say(f"{'there is a GPU' if gpu else 'not frozen'}: {config.backbone}, the head alone, then everything")

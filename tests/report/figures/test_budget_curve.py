@@ -58,7 +58,7 @@ def test_other_settings_are_refused(data: Dataset, tmp_path: Path) -> None:
         ),
         r"a figure, .* \(`head.epochs`: 25 and 3\)": replace(CONFIG, head=HeadPhase(epochs=3)),
         r"a figure, .* \(`weights`: pretrained and none\)": replace(CONFIG, weights="none"),
-        r"a curve of csl-i, .* \(`settings.unknown`: ignore and None\)": replace(CONFIG, settings={}),
+        r"a curve of csl-i, .* \(`unknown`: ignore and None\)": replace(CONFIG, settings={}),
         r"a curve of csl-i, .* \(`head.lr`: 0.001 and 0.1\)": replace(CONFIG, head=HeadPhase(lr=0.1)),
     }
     for number, (said, config) in enumerate(others.items()):
