@@ -14,12 +14,13 @@ import pytest
 import timm
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
 from sparselabel.comparison import runner
 from sparselabel.comparison.compare import label_counts
 from sparselabel.comparison.grid import CHOOSE, Varied, choices
 from sparselabel.comparison.planned_runs import Outcome, PlannedRun, RunsCallback, in_comparison, plan_runs
-from sparselabel.comparison.runner import error_file, train_all
+from sparselabel.comparison.runner import check_all, error_file, train_all
 from sparselabel.comparison.summary import Row, rows_of, with_labels
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, TrainConfig, Views
 from sparselabel.data.dataset import Dataset
@@ -27,6 +28,7 @@ from sparselabel.data.labels import UNKNOWN
 from sparselabel.data.prepare import prepare
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.errors import ConfigError, ModelError, ResourceError, RunError, param
+from sparselabel.inference.engine import TORCH, CompiledNetwork
 from sparselabel.locks import locked
 from sparselabel.metrics.imagenet_real import real_metrics
 from sparselabel.recipes import load
@@ -242,6 +244,22 @@ def test_views_that_stored_features_do_not_see_are_found_first(
     with pytest.raises(ConfigError, match=r"an with 0\.5, seed 0: `views=\{'cutout': 0\.5\}` would change"):
         compare(data, planned, HERE)
     assert not (tmp_path / "out").exists()
+
+
+def test_an_engine_that_is_wrong_for_the_backbone_is_tried_once(
+    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[CompiledNetwork] = []
+
+    def check(network: CompiledNetwork, views: Tensor) -> str:
+        tried.append(network)
+        return TORCH
+
+    monkeypatch.setattr(CompiledNetwork, "check", check)
+    config = replace(TINY, views=Views(size=40))  # of which there are no features yet
+    planned = plan_runs(config, ["an", "wan"], [0], tmp_path / "out", label_seeds=[0, 1, 2])
+    check_all(data, planned, replace(HERE, engine="openvino"), tmp_path / "out")
+    assert len(tried) == 1
 
 
 def test_memories_that_fit_nowhere_are_found_first(

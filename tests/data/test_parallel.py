@@ -1,5 +1,7 @@
 import os
 import signal
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -41,3 +43,29 @@ def test_a_process_that_is_killed() -> None:
 def test_no_more_processes_than_cores_that_it_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparselabel.data.parallel.CORES", 1)
     assert len({process for _, process in in_parallel(work, range(40))}) == 1
+
+
+def interrupted(number: int) -> int:
+    os.kill(os.getpid(), signal.SIGINT)
+    return number
+
+
+def test_ctrl_c_waits_until_processes_are_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    submit, submitted = ProcessPoolExecutor.submit, []
+
+    def submit_and_interrupt(pool: ProcessPoolExecutor, /, *task: Any) -> Any:
+        submitted.append(submit(pool, *task))
+        signal.raise_signal(signal.SIGINT)
+        return submitted[-1]
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", submit_and_interrupt)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        list(in_parallel(work, range(40)))
+    assert submitted[0].done()
+    assert len(submitted) == 1
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_does_not_reach_the_processes() -> None:
+    assert list(in_parallel(interrupted, range(20))) == [*range(20)]

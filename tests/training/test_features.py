@@ -68,6 +68,33 @@ def test_features_are_shared_by_data_of_the_same_images(
     assert features_elsewhere(file_of(first), strange) == []
 
 
+def test_pooled_features_are_the_means_of_cells_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # classes without positives in so few images
+        source = scenes.make(tmp_path / "images", train=40, test=6, size=64, seed=0)
+        data = prepare(source, tmp_path / "data", Preparation(sparsify="single-positive"))
+    config = replace(TINY, views=Views(size=64))
+    train_run(data, replace(config, method="an+scl"), tmp_path / "cells", HERE, QUIET)
+    stored = file_of(data, config=config)
+    assert not stored.exists()
+    assert file_of(data, "test", config).exists()
+
+    def never(*_: object) -> None:
+        raise AssertionError("computed again")
+
+    with monkeypatch.context() as only_pooled:
+        only_pooled.setattr("sparselabel.training.phase_loaders.compute_features", never)
+        train_run(data, config, tmp_path / "pooled", HERE, QUIET)
+    given = read_features(stored, cells=False)  # checked against its checksums
+    stored.unlink()
+    for file in data.features_folder.glob("train-*"):
+        file.unlink()
+    train_run(data, config, tmp_path / "again", HERE, QUIET)
+    np.testing.assert_allclose(given, read_features(stored, cells=False), rtol=1e-3, atol=1e-4)
+
+
 def test_features_of_images_in_memory_are_those_of_their_own_data(tmp_path: Path) -> None:
     """Of each split, and also while other data of as many images is there."""
     random = np.random.default_rng(0)

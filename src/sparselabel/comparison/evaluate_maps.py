@@ -9,8 +9,8 @@ from sparselabel.training.features import weights_identity
 if TYPE_CHECKING:
     from sparselabel.data.dataset import Dataset
 
-TOGETHER = 16
-"""Runs in one pass: the scores of each are in memory."""
+TOGETHER = 32
+"""Runs in one pass: the scores of each are in memory, 13 MB for COCO's 40,000 images."""
 
 
 def has_places(data: "Dataset") -> bool:

@@ -2,12 +2,14 @@
 
 import multiprocessing
 import os
+import signal
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,10 +45,12 @@ def in_parallel(
         return
     pool: Executor
     if sys.platform == "linux":  # processes that are not forked would run the user's program again
-        pool = ProcessPoolExecutor(processes, multiprocessing.get_context("fork"))
+        pool = ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), _ignore_interrupts)
     else:
         pool = ThreadPoolExecutor(processes)
     with pool:
+        with _without_interrupts():
+            pool.submit(os.getpid)  # the first item forks all processes
         try:
             yield from map_ahead(pool, work, chain(first, rest), WAITING * processes)
         except BrokenProcessPool as error:
@@ -54,6 +58,27 @@ def in_parallel(
                 "a process was killed while it read images, by the system if memory ran out",
                 "free memory and begin again",
             ) from error
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches all processes of a terminal; the one that shares the work out ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Hold Ctrl-C back: what is raised in the midst of a fork Python prints and forgets."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    interrupts: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if interrupts:
+        signal.raise_signal(signal.SIGINT)
 
 
 def map_ahead(

@@ -48,7 +48,7 @@ NEGLIGIBLE = 1e-6  # a direction's share of the largest variance: below it are e
 
 MOST_IMAGES = 100_000
 """So many images at most have ``soft`` as their default: it needs all features in RAM, some of them thrice.
-It was measured with 24,000 (docs/results.md)."""
+It was measured with up to 65,665 (docs/results.md)."""
 MOST_LABELS = 10_000_000  # images × classes: a million take about a second of the processor
 SOLVED = "its head is computed and not trained"
 

@@ -3,7 +3,8 @@
 Pooled ones (N, D) in float32, or those of cells (N, D, h, w) in float16, for methods and heads that look at
 cells. A file's name is a hash of all that decides its content: the images, the backbone and its weights, the
 view, and the engine. Features of the same images are also taken from another split, or from prepared data in
-the same folder: labels do not change them. Features of images in memory belong to their data alone.
+the same folder: labels do not change them. Features of images in memory belong to their data alone. Where
+those of cells are there, pooled ones are their means.
 """
 
 import hashlib
@@ -117,6 +118,21 @@ def gather_features(file: Path, split: PreparedSplit) -> None:
         stored.flush()
     with named(sums_file(file)), sums_file(partial).open("wb") as stream:
         np.save(stream, sums, allow_pickle=False)
+    _finish(partial, file, split)
+
+
+def pool_features(file: Path, of_cells: Path, split: PreparedSplit) -> None:
+    """Write the pooled features of a split: the means of those of its cells, which another method stored."""
+    features, check = read_features(of_cells, cells=True), CheckedRows(of_cells)
+    partial = _partial(file, f"{platform.node()}-{os.getpid()}")
+    stored = mapped_array(partial, np.float32, features.shape[:2], no_room)
+    for rows in in_order(np.arange(len(features)), BATCH):
+        values = features[rows]
+        check(rows, values)
+        stored[rows] = values.mean(axis=(2, 3), dtype=np.float32)
+    stored.flush()
+    with named(sums_file(file)), sums_file(partial).open("wb") as stream:
+        np.save(stream, row_checksums(stored), allow_pickle=False)
     _finish(partial, file, split)
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from sparselabel.file_formats import read_array
 from sparselabel.files import require_folder_to_write
 from sparselabel.inference.engine import PACKAGES, TORCH, CellFeatures, CompiledNetwork, choose_engine
 from sparselabel.inference.scorer import BATCH, evaluation_loader, evaluation_view
+from sparselabel.models.backbone import Backbone
 from sparselabel.resources import free_disk
 from sparselabel.training.features import (
     CheckedRows,
@@ -26,6 +28,7 @@ from sparselabel.training.features import (
     features_file,
     gather_features,
     no_room,
+    pool_features,
     read_features,
 )
 from sparselabel.training.logger import Log
@@ -34,6 +37,9 @@ from sparselabel.training.resolve import pools_first, stores_cells
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+_FOUND: WeakKeyDictionary[Backbone, dict[str, str]] = WeakKeyDictionary()
+"""What runs a backbone, by the engine that was to: the runs of a comparison are checked with one backbone."""
 
 
 @dataclass
@@ -66,8 +72,12 @@ class PhaseLoaders:
         # Features are stored as floats whatever precision the head has.
         chosen = choose_engine(asked, device, precision if precision == "64-true" else "32-true", images)
         if chosen != TORCH and self.fabric.is_global_zero:
-            first = next(iter(self.one_batch("finetune")([np.arange(min(BATCH, len(self.data.train)))], 0)))
-            chosen = self._network(chosen).check(first.inputs[0])
+            found = _FOUND.setdefault(self.backbone(), {})
+            if chosen not in found:
+                rows = np.arange(min(BATCH, len(self.data.train)))
+                first = next(iter(self.one_batch("finetune")([rows], 0)))
+                found[chosen] = self._network(chosen).check(first.inputs[0])
+            chosen = found[chosen]
         return str(self.fabric.broadcast(chosen))
 
     def _made_by(self) -> str | None:
@@ -86,9 +96,10 @@ class PhaseLoaders:
         size = 0
         for name, split in self.data.splits.items():
             cells = self._of_cells(name)
-            file = self._file(name, cells, engine)
-            some = read_array(file if file.exists() else features_elsewhere(file, split)[0], mapped=True)
-            size += len(split) * some[0].nbytes
+            file, of_cells = self._file(name, cells, engine), self._file(name, True, engine)
+            there = next((one for one in (file, of_cells) if one.exists()), None)
+            some = read_array(there or features_elsewhere(file, split)[0], mapped=True)
+            size += len(split) * (some[0].nbytes if cells or some.ndim == 2 else some.shape[1] * 4)
         return size
 
     def _network(self, engine: str) -> CompiledNetwork:
@@ -147,8 +158,8 @@ class PhaseLoaders:
 
     def _has(self, split: str, engine: str) -> bool:
         """Whether an engine has made the features of a split, for this data or for other."""
-        file = self._file(split, self._of_cells(split), engine)
-        return file.exists() or bool(features_elsewhere(file, self.data.split(split)))
+        file, of_cells = self._file(split, self._of_cells(split), engine), self._file(split, True, engine)
+        return file.exists() or of_cells.exists() or bool(features_elsewhere(file, self.data.split(split)))
 
     def _file(self, split: str, cells: bool, engine: str) -> Path:
         if (split, cells, engine) not in self._files:  # images and weights are hashed for it
@@ -177,7 +188,10 @@ class PhaseLoaders:
         if file not in self._features:
             prepared_split = self.data.split(split)
             if self.fabric.is_global_zero and not file.exists():
-                gather_features(file, prepared_split)
+                if (of_cells := self._file(split, True, self.engine)).exists():
+                    pool_features(file, of_cells, prepared_split)
+                else:
+                    gather_features(file, prepared_split)
             if not self.fabric.broadcast(file.exists()):
                 images = counted(len(prepared_split), f"{split} image")
                 what = f"features of {'cells of ' if cells else ''}{images}"
