@@ -52,6 +52,7 @@ def main() -> dict[str, float]:
         data = prepare(source, folder / "data", Preparation(sparsify="single-positive"))
         network = ["--backbone", "test_resnet", "--weights", "none", "--views.size", "64", "--quiet"]
         run = ["train", str(folder / "data"), *network, "--out", str(folder / "run"), "--force"]
+        run += ["--method", "an"]  # one that takes steps
         subprocess.run([python, "-m", "sparselabel", *run, "--frozen", "--head.epochs", "1"], check=True)
         image = str(data.train.path(0))
         out = ["--out", str(folder / "tags.csv"), "--force"]
