@@ -360,3 +360,10 @@ def test_expected_positives_that_are_refused() -> None:
     with pytest.raises(DataError, match="6 classes need as many names") as error:
         estimate_expected_positives(X, SINGLE, classes=["one"])
     assert error.value.what == "classes"
+
+
+def test_a_class_without_a_positive_is_told() -> None:
+    labels = np.where(np.arange(CLASSES) == 2, -1, SINGLE)
+    with pytest.warns(DataWarning, match="1 of 6 classes have no positive label") as warned:
+        SparseLabelClassifier().fit(X, labels)
+    assert warned[0].filename == __file__

@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, labels_of
-from sparselabel.errors import ConfigError, DataError, DataWarning, counted, param
+from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing, param
 from sparselabel.expected_positives.class_counts import ClassCounts, annotated_positives
 from sparselabel.expected_positives.estimate import class_names, estimate_positives
 from sparselabel.losses.base import Needs
@@ -158,6 +158,7 @@ class SparseLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         seed = int(random.randint(2**31 - 1))
         self.class_counts_ = self._counts(features, labels, seed)
         self.expected_positives_ = self._k(labels)
+        _warn_of_empty_classes(labels, self.classes_)
         training, held_out = self._split(labels, random)
         self._train(features, labels, training, needs, seed, evidence)
         rows = held_out if len(held_out) else _some(training, labels.shape[1], random)
@@ -502,6 +503,14 @@ def _labels(given: object, count: int, estimator: str) -> Labels:
 def _classes(given: object, count: int) -> npt.NDArray[Any]:
     named = hasattr(given, "columns") or hasattr(given, "classes")
     return np.array(class_names(given, count), dtype=object) if named else np.arange(count)
+
+
+def _warn_of_empty_classes(labels: Labels, classes: npt.NDArray[Any]) -> None:
+    """Warn of classes without a positive label, as preparing data does."""
+    never = classes[~(labels == POSITIVE).any(axis=0)]
+    if len(never):
+        problem = f"{len(never)} of {len(classes)} classes have no positive label in training and cannot be "
+        warnings.warn(DataWarning(f"{problem}learned: {listing(never)}", what="y"), stacklevel=3)
 
 
 def _some(rows: Indices, classes: int, random: np.random.RandomState) -> Indices:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 PARTLY_WRITTEN = " requested and "
 """The text of numpy's error for a partly written array, which has no errno: the disk is full."""
+WRITTEN: set[Path] = set()
+"""Folders in which this process has written a file: what is kept if it is stopped."""
 
 
 @contextmanager
@@ -47,6 +49,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
         with named(path):
             yield partial
         partial.replace(path)
+        WRITTEN.add(path.parent)
     except BaseException:
         with suppress(OSError):
             partial.unlink(missing_ok=True)

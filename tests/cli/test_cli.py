@@ -256,8 +256,15 @@ def test_other_errors_keep_their_traceback(command: Command, failing: Any) -> No
         command("data", "prepared")
 
 
-def test_a_stop_by_the_user(command: Command, failing: Any) -> None:
+def test_a_stop_by_the_user(
+    command: Command, failing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparselabel.cli.WRITTEN", written := set[Path]())
     failing(KeyboardInterrupt())
+    done = command("data", "prepared")
+    assert done == 130
+    assert "kept" not in done.err
+    written.add(tmp_path)
     done = command("data", "prepared")
     assert done == 130
     again = "give the same command again (`train` with `--resume`"

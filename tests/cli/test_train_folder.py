@@ -93,6 +93,15 @@ def test_labels_with_negatives_are_told(command: Command, folder: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")
+def test_nothing_is_asked_where_all_is_known(command: Command, folder: Path) -> None:
+    rows = [f"{number}.png,{number % 3 == 0:d},{number % 3 != 0:d}" for number in range(30) if number != 7]
+    (folder / "full.csv").write_text("image,red,other\n" + "\n".join(rows))
+    done = command("train", "photos", "--labels", "full.csv", *SMALL)
+    assert done == 0, done.err
+    assert done.out.splitlines()[-1].startswith("next: sparselabel predict")
+
+
+@pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")
 def test_what_is_wrong_is_said_at_once(command: Command, folder: Path) -> None:
     done = command("train", "photos", *SMALL)
     assert "photos is neither prepared data nor a folder of class folders: name the table" in done.err

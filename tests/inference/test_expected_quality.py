@@ -53,7 +53,7 @@ def test_sparse_labels_are_told_by_what_is_expected() -> None:
     assert quality.opening() == [
         "Your images show about 1.5 (1.3 to 2.1) of the 3 classes each; you gave 1 label.",
         "Expect 6 to 9 of 10 suggested labels to be right, and about 7 of 10 present ones to be found.",
-        "Weak: sofa (5 examples).",
+        "Weak, with F1 below 50 %: sofa (5 examples).",
     ]
     assert quality.rests_on == (
         "Estimated on 10 validation images: the number of labels per image is an estimate, which the ranges "
@@ -90,7 +90,7 @@ def test_classes_on_every_image_or_on_one() -> None:
     assert not is_meaningless(other)
     every, once = says_nothing(other, "test")
     assert "so its numbers say nothing" in every
-    assert once == "Only one test image is labeled sofa, bus: the numbers of each are chance."
+    assert once == "Only one test image each is labeled sofa, bus: too few to judge these classes by."
     assert says_nothing(measured(), "test") == []
 
 

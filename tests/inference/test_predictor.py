@@ -41,7 +41,7 @@ def test_order_and_broken_images(tmp_path: Path, workers: int) -> None:
     assert [one.image for one in found] == paths
     assert [number for number, one in enumerate(found) if one.error] == [3, 5]
     assert "3.png cannot be read as an image" in (found[3].error or "")
-    assert "No such file" in (found[5].error or "")
+    assert found[5].error == f"No such file: {tmp_path / 'gone.jpg'}: check its name"
     good = [one for one in found if one.error is None]
     assert [one.scores[0] for one in good] == sorted(one.scores[0] for one in good)
     assert good[0].maps is not None

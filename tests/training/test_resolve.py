@@ -11,7 +11,7 @@ from sparselabel.data.dataset import Dataset
 from sparselabel.expected_positives.class_counts import ClassCounts
 from sparselabel.losses.soft_ridge import SolvedOnFeatures
 from sparselabel.run import Run
-from sparselabel.training.resolve import method_of, resolve, with_chosen_method
+from sparselabel.training.resolve import method_of, nothing_unknown, resolve, with_chosen_method
 from sparselabel.training.train_run import train_run
 from tests.training.conftest import tiny
 
@@ -134,3 +134,11 @@ def test_labels_of_which_nothing_is_unknown_are_noted(small: Dataset) -> None:
     assert [note for note in resolve(told, config).notes if "all training labels are known" in note]
     assert resolve(small, config).notes == ()
     assert resolve(told, replace(config, method="bce")).notes == ()
+
+
+@pytest.mark.parametrize(("values", "notes"), [((1, 1), 0), ((1, 0), 1), ((1, -1), 0)])
+@pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")
+def test_a_zero_is_spoken_of_where_there_is_one(values: tuple[int, int], notes: int) -> None:
+    images = np.zeros((4, 8, 8, 3), np.uint8)
+    data = Dataset.from_arrays(images, np.array([values] * 4), validation=0)
+    assert len([*nothing_unknown("pu", data)]) == notes

@@ -307,10 +307,15 @@ def test_no_classifier_is_for_a_module_of_ones_own(data: Dataset, tmp_path: Path
 
 
 def test_keywords_that_are_none_are_named(data: Dataset, tmp_path: Path) -> None:
-    for wrong, what in (({"methd": "an"}, "methd"), ({"expected_positive": 2}, "expected_positive")):
+    for wrong, what in (
+        ({"methd": "an"}, "methd"),
+        ({"expected_positive": 2}, "expected_positive"),
+        ({"weight": "w.safetensors"}, "weight"),  # a setting of scl, which auto does not choose here
+    ):
         with pytest.raises(ConfigError, match="did you mean") as error:
             train(data, tmp_path / "run", **wrong)
         assert error.value.what == what
+    assert error.value.parameters == ["weights"]
     with pytest.raises(ConfigError, match=r"give `head=\{'batch_size': 8\}`") as error:
         train(data, tmp_path / "run", batch_size=8)
     assert error.value.parameters == ["head.batch_size", "finetune.batch_size"]

@@ -268,13 +268,21 @@ def test_a_part_that_asks_for_it_sees_all_images_before_every_epoch(
     assert surveyor.seen == [list(range(len(small.train)))] * 4
 
 
-def test_the_last_phase_decides_and_the_kept_model_is_the_judged_one(small: Dataset, tmp_path: Path) -> None:
+def test_the_last_phase_decides_and_the_kept_model_is_the_judged_one(
+    small: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = tiny(
         head=HeadPhase(epochs=3, lr=1e-2, batch_size=16),
         finetune=FinetunePhase(epochs=4, lr=3e-1, batch_size=16, patience=4),  # spoils what the head learned
     )
-    result = train_run(small, config, tmp_path / "run", HERE, QUIET)
+    result = train_run(small, config, tmp_path / "run", HERE)
     values = [record["validation"]["value"] for record in lines(tmp_path / "run")]
+    said = " ".join(capsys.readouterr().err.split())
+    head, best = (100 * max(part) for part in (values[:3], values[3:]))
+    assert head > best
+    assert (
+        f"{head:.2f} in epoch {1 + int(np.argmax(values[:3]))}, and at best {best:.2f} in fine-tuning" in said
+    )
     assert result["epochs"] == 7  # patience does not count epochs of the head phase
     assert result["best_epoch"] == 4 + int(np.argmax(values[3:]))
     assert result["validation"]["value"] == pytest.approx(max(values[3:]), abs=1e-6)

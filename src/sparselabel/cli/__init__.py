@@ -43,6 +43,7 @@ from sparselabel.errors import (
     is_out_of_memory,
     spelled,
 )
+from sparselabel.files import WRITTEN
 
 app = App(
     name="sparselabel",
@@ -107,10 +108,9 @@ def main() -> None:
         _say("error", error.render(AS_FLAGS))
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except KeyboardInterrupt:
-        _say(
-            "stopped",
-            "finished work is kept: give the same command again (`train` with `--resume`, `compare`, `plan`)",
-        )
+        again = "give the same command again (`train` with `--resume`, `compare`, `plan`)"
+        kept = any(folder.exists() for folder in WRITTEN)
+        _say("stopped", f"finished work is kept: {again}" if kept else "nothing new was finished")
         sys.exit(130)
     except OSError as error:
         if error.filename is None and error.errno not in DISK_FULL:

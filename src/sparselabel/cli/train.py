@@ -128,7 +128,9 @@ def train(
         return
     report(out, out=out / "report.html", workers=machine.workers, force=True)
     console.print(f"next: sparselabel predict {run} MORE-IMAGES --out tags.csv  # what is in other images")
-    console.print(f"      sparselabel review {run}  # confirm or reject likely labels: they make it better")
+    asks = len(prepared.classes) > 1 and not prepared.train.observed.complete
+    review = f"      sparselabel review {run}  # confirm or reject likely labels: they make it better\n"
+    console.print(review if asks else "", end="")
 
 
 def _tell_quality(result: dict[str, Any], data: "Dataset", out: Path) -> None:

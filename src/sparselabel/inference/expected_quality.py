@@ -70,7 +70,8 @@ class Quality:
             (first, examples), *others = self.weak[:NAMED]
             names = [f"{first} ({counted(examples, 'example')})", *(f"{name} ({n:,})" for name, n in others)]
             more = len(self.weak) - NAMED
-            sentences.append(f"Weak: {', '.join(names)}{f' and {more:,} more' if more > 0 else ''}.")
+            others_too = f" and {more:,} more" if more > 0 else ""
+            sentences.append(f"Weak, with F1 below {100 * WEAK_F1:.0f} %: {', '.join(names)}{others_too}.")
         return sentences
 
     @property
@@ -153,8 +154,10 @@ def says_nothing(measured: dict[str, Any], split: str) -> list[str]:
             "or the value 0 in a table)."
         )
     if once:
-        pronoun = "its numbers are" if len(once) == 1 else "the numbers of each are"
-        warnings.append(f"Only one {split} image is labeled {listing(once, NAMED)}: {pronoun} chance.")
+        each, whom = ("is", "the class") if len(once) == 1 else ("each is", "these classes")
+        warnings.append(
+            f"Only one {split} image {each} labeled {listing(once, NAMED)}: too few to judge {whom} by."
+        )
     return warnings
 
 

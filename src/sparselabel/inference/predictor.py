@@ -189,8 +189,18 @@ class ReadView:
                 raise DataError(item.problem, what=item.name)
             image = load(item.name, self.view.at_least, content=item.content)
         else:
-            image = load(item, self.view.at_least) if isinstance(item, str) else as_image(item)
+            image = self._opened(item) if isinstance(item, str) else as_image(item)
         return render(image, draw(self.view, (0, 0, 0, 0), image.width, image.height), self.view.size)
+
+    def _opened(self, path: str) -> Image.Image:
+        try:
+            return load(path, self.view.at_least)
+        except DataError as error:
+            if isinstance(
+                error.__cause__, FileNotFoundError
+            ):  # other words than of an image of prepared data
+                raise DataError(f"No such file: {path}", "check its name", what=path) from error.__cause__
+            raise
 
 
 def stream(

@@ -5,7 +5,7 @@
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,10 @@ def resolve(data: Dataset, config: TrainConfig) -> Resolved:
     """Set what depends on the data, and refuse what cannot work, before anything slow begins."""
     given = config
     config = with_chosen_method(config, len(data.train), len(data.classes))
-    config = replace(config, settings=registry.typed_settings(config.method, config.settings))
+    try:
+        config = replace(config, settings=registry.typed_settings(config.method, config.settings))
+    except ConfigError as error:
+        raise (_misspelled(error, config.method) if given.method == AUTO else None) or error from None
     config = with_boosted_preset(with_expected_positives(config, data))
     refuse_prior(config, data)
     refuse_scores(config)
@@ -67,6 +70,18 @@ def resolve(data: Dataset, config: TrainConfig) -> Resolved:
         notes += without_effect(config.method, config.head)
         config = replace(config, head=replace(config.head, epochs=1))
     return Resolved(config, needs, tuple(notes))
+
+
+def _misspelled(error: ConfigError, method: str) -> ConfigError | None:
+    """An error for one about a setting of the chosen method, if a field of training has nearly that name."""
+    import difflib
+
+    name = str(error.value)
+    names = [field.name for field in fields(TrainConfig)]
+    if not (error.what == f"settings.{name}" and (near := difflib.get_close_matches(name, names, 1, 0.8))):
+        return None
+    problem = f"{name!r} is a setting neither of training nor of {method}"
+    return ConfigError(problem, f"did you mean {param(near[0])}?", what=name, value=name, allowed=near)
 
 
 def with_expected_positives(config: TrainConfig, data: Dataset) -> TrainConfig:
@@ -189,7 +204,8 @@ def chosen(given: TrainConfig, config: TrainConfig) -> Iterator[str]:
 
 def nothing_unknown(method: str, data: Dataset) -> Iterator[str]:
     """A note on labels without an unknown one: somebody may have written 0 where nobody looked."""
-    if data.train.observed.complete and not registry.METHODS[registry.parse(method).base].all_known:
+    observed, all_known = data.train.observed, registry.METHODS[registry.parse(method).base].all_known
+    if observed.complete and observed.counts(NEGATIVE).any() and not all_known:
         yield "all training labels are known: 0 is taken for absent (-1, NaN or an empty cell is unknown)"
 
 

@@ -19,8 +19,9 @@ from sparselabel.config import AUTO, Handling, Machine, TrainConfig
 from sparselabel.data.answers import file_of, last_words
 from sparselabel.data.dataset import Dataset, require_as_written
 from sparselabel.distributed import all_reduce_sum, default_precision, start_fabric
-from sparselabel.errors import ConfigError, RunError, counted, param
+from sparselabel.errors import ConfigError, RunError, counted, param, spell
 from sparselabel.expected_positives.class_counts import ClassCounts
+from sparselabel.file_formats import read_json_lines
 from sparselabel.files import atomic_write, require_folder_to_write, write_json
 from sparselabel.inference.class_thresholds import threshold_metrics, write_class_thresholds
 from sparselabel.inference.engine import TORCH
@@ -31,7 +32,7 @@ from sparselabel.losses.step import Progress
 from sparselabel.metrics.imagenet_real import real_metrics_of
 from sparselabel.metrics.label_metrics import label_metrics
 from sparselabel.models.backbone import Backbone
-from sparselabel.run import REPLACE, Run
+from sparselabel.run import REPLACE, EpochRecord, Run
 from sparselabel.training.callbacks import Hooks
 from sparselabel.training.checkpoint import (
     Checkpoint,
@@ -416,8 +417,30 @@ def finish(trainer: Trainer, state: TrainingState) -> dict[str, Any]:
         trainer.log.cost.keep()
         write_json(run.result_file, result)
         shutil.rmtree(run.memory, ignore_errors=True)  # gigabytes that nobody will read again
+        _say_better_head(trainer, state)
     fabric.barrier()
     return result
+
+
+def _say_better_head(trainer: Trainer, state: TrainingState) -> None:
+    """Log that an epoch of an earlier phase was better in validation than the best of the last one."""
+    if state.best is None or not state.phase_began or not trainer.run.metrics_file.exists():
+        return
+    lines = read_json_lines(trainer.run.metrics_file, EpochRecord)
+    before = [
+        (one["validation"]["value"], one["epoch"], one["validation"]["name"])
+        for one in lines
+        if one["epoch"] <= state.phase_began and one["validation"] is not None
+    ]
+    if before and (best := max(before))[0] > state.best:
+        value, epoch, name = best
+        trainer.log.say(
+            spell(
+                f"the head alone was better: validation {name} {100 * value:.2f} in epoch {epoch}, and at "
+                f"best {100 * state.best:.2f} in fine-tuning, whose model is kept: fine-tune for fewer "
+                f"epochs, or not at all ({param('finetune.epochs', 0)}, fastest with {param('frozen', True)})"
+            )
+        )
 
 
 def _recovery(trainer: Trainer, best: Checkpoint, module: nn.Module) -> dict[str, float | None]:
