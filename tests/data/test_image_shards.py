@@ -304,6 +304,18 @@ def test_an_image_that_claims_terabytes(tmp_path: Path) -> None:
     assert caught.value.what == str(tmp_path / "a.tar.gz")
 
 
+@pytest.mark.parametrize("name", ["a.tar", "a.tgz"])
+def test_another_file_that_claims_exabytes(tmp_path: Path, name: str) -> None:
+    """``tarfile`` went on asking for them behind the end: for days."""
+    member = tarfile.TarInfo("a.json")
+    member.size = 1 << 62
+    content = member.tobuf(tarfile.GNU_FORMAT) + bytes(20 * 512)
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    with pytest.raises(DataError, match=r"a\.json has 4,611,686,018,427,387,904 bytes") as caught:
+        [*shard_images(str(tmp_path / name))]
+    assert caught.value.what == str(tmp_path / name)
+
+
 def test_links_and_files_with_holes_are_not_left_out(tmp_path: Path) -> None:
     file = tmp_path / "a.tar"
     kinds = {"link.png": tarfile.LNKTYPE, "soft.png": tarfile.SYMTYPE, "folder.png": tarfile.DIRTYPE}

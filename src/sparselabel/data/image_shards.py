@@ -23,6 +23,7 @@ COLUMNS = ("image", "images", "img", "jpg", "jpeg", "png", "webp", "image_bytes"
 PATHS = ("image", "path", "file", "filename", "file_name", "image_path", "url", "image_url")
 NAMES = ("__key__", "key", "file_name", "filename", "name", "path", "image_id", "id")
 LARGEST = 1 << 31  # bytes of an image: a compressed tar may claim terabytes
+LARGEST_OTHER = 1 << 38  # bytes of another file in a tar: tarfile asks for all of them, also behind the end
 LONGEST_HEADER = 1 << 20  # bytes of a member's long name or other attributes, which tarfile reads at once
 ATTRIBUTES = (
     *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
@@ -133,10 +134,12 @@ def read_members(file: str) -> Iterator[tuple[str, int, bytes]]:
         try:
             with tarfile.open(fileobj=unpacked, mode="r|", bufsize=1 << 20, tarinfo=_Header) as members:
                 while (member := members.next()) is not None:
-                    if (member.isreg() or member.islnk() or member.issym()) and is_member(member.name):
-                        if not 0 <= member.size <= LARGEST:
-                            problem = f"{file}: {member.name} has {member.size:,} bytes"
-                            raise DataError(problem, "no image is that large: leave it out", what=file)
+                    links = member.islnk() or member.issym()
+                    image = (member.isreg() or links) and is_member(member.name)
+                    if not 0 <= member.size <= (LARGEST if image else LARGEST_OTHER):
+                        problem = f"{file}: {member.name} has {member.size:,} bytes"
+                        raise DataError(problem, "no file of a shard is that large: leave it out", what=file)
+                    if image:
                         plain = member.isreg() and not member.issparse()
                         content = members.extractfile(member) if plain else None
                         yield member.name, member.offset_data, content.read() if content else b""
