@@ -209,6 +209,7 @@ CASES: list[tuple[str, str, Damage]] = [
     ("run figures", "location-test.npz", npz_with(rows=np.array([10**12]))),
     ("run figures", "0001.npz", npz_with(rows=np.array([0, -1]))),
     ("scenes", "train.npz", npz_with(labels=np.full((3, 12), 59))),
+    ("scenes", "000000.png", mask(64)),
     ("scenes", "000000.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0"),
     ("scenes", "000000.png", lambda content: content[:60]),
     ("pretrained", "config.json", with_key("config", value='[{"method": "an"}]')),

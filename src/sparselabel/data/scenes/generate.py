@@ -150,7 +150,7 @@ def make(
     elif progress is not None:
         progress(train + test)
     return RawDataset(
-        "scenes", folder, {split: _read(folder, split, count) for split, count in counts.items()}
+        "scenes", folder, {split: _read(folder, split, count, size) for split, count in counts.items()}
     )
 
 
@@ -213,7 +213,7 @@ def _write(folder: Path, split: str, scenes: Iterable[Scene]) -> None:
     )
 
 
-def _read(folder: Path, split: str, count: int) -> RawSplit:
+def _read(folder: Path, split: str, count: int, size: int) -> RawSplit:
     layouts = {"rows": "i M", "classes": "i M", "centers": "f M 2", "sizes": "f M 2"}
     table = {"labels": f"i {count} {len(CLASSES)}"}
     file = folder / f"{split}.npz"
@@ -225,11 +225,11 @@ def _read(folder: Path, split: str, count: int) -> RawSplit:
     with naming(file):
         spatial_labels = SpatialLabels(arrays["rows"], arrays["classes"], arrays["centers"], arrays["sizes"])
         labels = LabelTable(ids, CLASSES, arrays["labels"])
-    masks = _read_masks(folder, split, np.bincount(spatial_labels.rows, minlength=count))
+    masks = _read_masks(folder, split, size, np.bincount(spatial_labels.rows, minlength=count))
     return RawSplit(labels, paths, spatial_labels, masks=masks)
 
 
-def _read_masks(folder: Path, split: str, counts: npt.NDArray[np.intp]) -> Masks | None:
+def _read_masks(folder: Path, split: str, size: int, counts: npt.NDArray[np.intp]) -> Masks | None:
     """The masks of all boxes, from the images of masks."""
     from pycocotools import mask as run_lengths
 
@@ -237,6 +237,8 @@ def _read_masks(folder: Path, split: str, counts: npt.NDArray[np.intp]) -> Masks
     for index in np.flatnonzero(counts).tolist():
         file = folder / _path("masks", split, index)
         with reading(file, "delete the folder, and draw anew"), Image.open(file, formats=["PNG"]) as image:
+            if image.size != (size, size):
+                raise ValueError(f"it has {image.width:,} × {image.height:,} pixels, not {size} × {size}")
             numbers = np.asarray(image.convert("L"))
         object_masks = numbers[..., None] == np.arange(1, counts[index] + 1)
         for mask in run_lengths.encode(np.asfortranarray(object_masks, dtype=np.uint8)):
