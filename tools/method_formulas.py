@@ -127,7 +127,7 @@ FORMULAS: dict[str, Formula] = {
         r"\ell_{z=?} = V\Big[k\,\frac{1-f^{q_2}}{q_2} + (1-k)\,\frac{1-(1-f)^{q_3}}{q_3}\Big],\quad"
         r" k = \sigma(wf+b),\ V = e^{-(f-m)^2/2s^2}",
         "Single positives, in short runs; its schedules end with the run. The default (`auto`) on stored "
-        "features of more than 100,000 images.",
+        "features of more than 100,000 images or 10 million labels.",
     ),
     "pu": Formula(
         r"\ell = -[z=1]\log\sigma\big(x-\kappa\log\tfrac1u\big) - [z=?]\big(w\log(1-f+(1-c)\,r f)"
