@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from sparselabel.data.dataset import Dataset, PreparedSplit
-from sparselabel.data.labels import UNKNOWN, LabelTable
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import UNKNOWN
 from sparselabel.data.spatial_labels import SpatialLabels
 
 Seconds = tuple[float, float]

@@ -30,7 +30,8 @@ import torch
 from sparselabel.config import FinetunePhase, Handling, Machine, TrainConfig
 from sparselabel.config import Setting as Value
 from sparselabel.data.dataset import Dataset, PreparedSplit
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.expected_positives.class_counts import ClassCounts
 from sparselabel.training.checkpoint import TrainingState

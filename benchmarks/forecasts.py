@@ -20,7 +20,7 @@ from PIL import Image
 from benchmarks.common import show
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, TrainConfig, Views
 from sparselabel.data.dataset import open_prepared
-from sparselabel.data.labels import LabelTable
+from sparselabel.data.label_table import LabelTable
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 

@@ -14,7 +14,7 @@ import torch
 from pycocotools import mask as run_lengths
 
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.labels import LabelTable
+from sparselabel.data.label_table import LabelTable
 from sparselabel.data.masks import MaskColumns
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry

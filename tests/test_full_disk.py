@@ -12,7 +12,7 @@ from PIL import Image
 
 from sparselabel.config import Preparation, TrainConfig, save
 from sparselabel.data.dataset import Dataset, open_prepared
-from sparselabel.data.labels import LabelTable
+from sparselabel.data.label_table import LabelTable
 from sparselabel.data.write_labels import write_labels
 from sparselabel.errors import ResourceError, SparselabelError
 from sparselabel.file_formats import write_array

@@ -13,7 +13,7 @@ HOMES = {
     "Callback": "sparselabel.training.callbacks",
     "Comparison": "sparselabel.comparison.compare",
     "Dataset": "sparselabel.data.dataset",
-    "LabelTable": "sparselabel.data.labels",
+    "LabelTable": "sparselabel.data.label_table",
     "Output": "sparselabel.models.classifier",
     "RandomView": "sparselabel.data.transforms",
     "Run": "sparselabel.run",

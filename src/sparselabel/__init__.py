@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sparselabel.comparison.compare import Comparison, compare
     from sparselabel.data.dataset import Dataset
-    from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
+    from sparselabel.data.label_table import LabelTable
+    from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
     from sparselabel.data.transforms import RandomView, TrackedTransform
     from sparselabel.data.view_geometry import ViewGeometry
     from sparselabel.estimator import SparseLabelClassifier
@@ -53,7 +54,8 @@ _HOMES = {
     "sparselabel.data.dataset": ("Dataset",),
     "sparselabel.data.transforms": ("RandomView", "TrackedTransform"),
     "sparselabel.data.view_geometry": ("ViewGeometry",),
-    "sparselabel.data.labels": ("NEGATIVE", "POSITIVE", "UNKNOWN", "LabelTable"),
+    "sparselabel.data.label_table": ("LabelTable",),
+    "sparselabel.data.labels": ("NEGATIVE", "POSITIVE", "UNKNOWN"),
     "sparselabel.metrics.average_precision": ("average_precision",),
     "sparselabel.losses.registry": ("register",),
     "sparselabel.losses.sparse_loss": ("ShardedSampler", "SparseLoss"),

@@ -23,7 +23,8 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, labels_of
+from sparselabel.data.label_conversion import labels_of
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from sparselabel.errors import ConfigError, DataError, DataWarning, counted, listing, param
 from sparselabel.expected_positives.class_counts import ClassCounts, annotated_positives
 from sparselabel.expected_positives.estimate import class_names, estimate_positives

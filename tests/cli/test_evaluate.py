@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparselabel.data.labels import LabelTable
+from sparselabel.data.label_table import LabelTable
 from sparselabel.inference.class_thresholds import ClassThreshold, ClassThresholds, threshold_metrics
 from sparselabel.metrics.calibration import no_calibration
 from sparselabel.metrics.imagenet_real import real_metrics

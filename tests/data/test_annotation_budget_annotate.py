@@ -10,7 +10,8 @@ import pytest
 from sparselabel.config import Preparation, Sparsify
 from sparselabel.data.annotation_budget import SPREAD, annotate, points_on
 from sparselabel.data.dataset import Dataset
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.scenes import generate as scenes

@@ -7,7 +7,7 @@ from sparselabel.config import Preparation
 from sparselabel.data.checks import Problem, label_problems
 from sparselabel.data.dataset import Dataset, PreparedSplit
 from sparselabel.data.describe import count_all
-from sparselabel.data.labels import LabelTable
+from sparselabel.data.label_table import LabelTable
 from sparselabel.data.sparsify import sparsify
 from sparselabel.data.spatial_labels import SpatialLabels
 

@@ -6,7 +6,8 @@ import pytest
 from sparselabel.config import Preparation
 from sparselabel.data.dataset import open_prepared
 from sparselabel.data.external_scores import apply_scores
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.prepare import prepare
 from sparselabel.errors import ConfigError, DataError
 from tests.data.images import random_labels, read_table

@@ -4,19 +4,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from sparselabel.data import labels
+from sparselabel.data.label_table import LabelTable
 from sparselabel.data.labels import (
     NEGATIVE,
     POSITIVE,
     UNKNOWN,
     ContradictionError,
     Labels,
-    LabelTable,
     SparseLabels,
     compact,
     count_known,
@@ -24,9 +23,7 @@ from sparselabel.data.labels import (
     count_per_image,
     has_value,
     known_entries,
-    label_matrix_of,
     positives_of,
-    refuse_duplicates,
     take_rows,
 )
 from sparselabel.errors import DataError, ResourceError
@@ -187,22 +184,3 @@ def test_a_table_has_one_interface(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_whole_matrices_are_not_compared() -> None:
     with pytest.raises(TypeError, match="not compared"):
         _ = SparseLabels.of_array(np.zeros((1, 1), np.int8)) == POSITIVE
-
-
-@settings(max_examples=40)
-@given(matrices)
-def test_a_scipy_matrix_stays_sparse(values: Labels) -> None:
-    rows, columns = np.nonzero(values != UNKNOWN)
-    given_matrix = scipy.sparse.csr_array((values[rows, columns], (rows, columns)), shape=values.shape)
-    matrix = label_matrix_of(given_matrix)
-    assert np.array_equal(np.asarray(matrix), values)
-    assert isinstance(matrix, SparseLabels) == isinstance(compact(values), SparseLabels)
-
-
-def test_many_names_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labels, "MANY_NAMES", 4)
-    names = np.array([f"{number}.jpg" for number in range(11)])
-    refuse_duplicates("image", names)
-    names[9] = names[2]
-    with pytest.raises(DataError, match=r"more often: 2\.jpg"):
-        refuse_duplicates("image", names)

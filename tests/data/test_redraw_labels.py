@@ -8,7 +8,8 @@ import pytest
 
 from sparselabel.config import Preparation, Sparsify
 from sparselabel.data.dataset import Dataset
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.prepare import prepare
 from sparselabel.data.redraw_labels import kinds_of_annotation, redraw_labels, setting_of
 from sparselabel.data.scenes import generate as scenes

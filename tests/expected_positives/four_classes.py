@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from sparselabel.data.labels import Labels, LabelTable
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import Labels
 
 CLASSES = ("cat", "dog", "bird", "fish")
 

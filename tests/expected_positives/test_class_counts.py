@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.sparsify import keep_per_image
 from sparselabel.errors import DataError, command, spell
 from sparselabel.expected_positives.class_counts import ClassCounts, read_expected, shared_out

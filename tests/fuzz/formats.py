@@ -16,7 +16,7 @@ from PIL import Image
 
 from sparselabel.checksums import json_checksum, row_checksums
 from sparselabel.config import TrainConfig, save
-from sparselabel.data.labels import LabelTable
+from sparselabel.data.label_table import LabelTable
 from sparselabel.data.readers import reader
 from sparselabel.file_formats import read_json
 from sparselabel.files import write_json

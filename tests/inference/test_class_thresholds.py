@@ -7,7 +7,8 @@ import pytest
 
 from sparselabel.config import TrainConfig, from_dict, save
 from sparselabel.data.dataset import Dataset, open_prepared
-from sparselabel.data.labels import UNKNOWN, LabelTable
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.expected_positives.class_counts import wilson
 from sparselabel.file_formats import read_json

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from sparselabel.config import Preparation
 from sparselabel.data.dataset import Dataset, PreparedSplit
-from sparselabel.data.labels import POSITIVE, UNKNOWN, LabelTable
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import POSITIVE, UNKNOWN
 from sparselabel.data.loaders import ImageLoader, in_order
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparselabel.data.labels import UNKNOWN, LabelTable
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import UNKNOWN
 from sparselabel.errors import spell
 from sparselabel.inference.class_thresholds import ClassThreshold, ClassThresholds, answers_needed
 from sparselabel.inference.expected_quality import (

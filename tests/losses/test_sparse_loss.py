@@ -9,13 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from scipy import sparse
 from torch import Tensor, nn
 
-from sparselabel.data.labels import labels_of
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.errors import ConfigError, DataError, DataWarning
@@ -252,23 +249,6 @@ def test_the_terms_of_the_last_step() -> None:
     assert float(sum(criterion.last.values())) == pytest.approx(float(losses[-1]))
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
-def test_labels_of_every_kind() -> None:
-    wanted = OBSERVED.numpy()
-    floats = np.where(wanted == -1, np.nan, wanted)
-    known = np.nonzero(wanted != -1)
-    stored = sparse.coo_array((wanted[known].astype(float), known), shape=wanted.shape)
-    frame = pd.DataFrame(floats)
-    frames = (frame, frame.astype("Int64"), frame.astype("Int64").astype(object))
-    place = torch.from_numpy(np.stack(known))
-    in_torch = torch.sparse_coo_tensor(
-        place, torch.from_numpy(wanted[known]), wanted.shape, check_invariants=True
-    )
-    tensors = (OBSERVED, OBSERVED.bfloat16(), in_torch, in_torch.to_sparse_csr())
-    for given in (*tensors, wanted, wanted.tolist(), floats, *frames, stored, stored.tocsr()):
-        np.testing.assert_array_equal(labels_of(given), wanted)
-
-
 @pytest.mark.parametrize(
     ("given", "what"),
     [
@@ -430,12 +410,6 @@ def test_labels_with_nothing_unknown() -> None:
     assert warned[0].message.what == "labels"  # type: ignore[union-attr]
     SparseLoss("bce", TRUTH, truth=TRUTH)
     SparseLoss("iu", TRUTH)
-
-
-def test_a_strange_label_is_a_plain_number() -> None:
-    with pytest.raises(DataError, match=r"row 0, column 1 has 2$") as raised:
-        labels_of(np.array([[0, 2]]))
-    assert (raised.value.where, raised.value.value) == ((0, 1), 2)
 
 
 @pytest.mark.parametrize("name", ["iu", "fixmatch"])

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.metrics.label_metrics import map_name_of
 
 

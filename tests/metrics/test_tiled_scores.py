@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparselabel.data.labels import LabelTable, SparseLabels
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import SparseLabels
 from sparselabel.errors import DataError, ResourceError, RunError
 from sparselabel.metrics import tiled_scores
 from sparselabel.metrics.average_precision import average_precision

@@ -9,7 +9,7 @@ import pytest
 from sparselabel.config import Preparation
 from sparselabel.data.annotation_budget import KINDS, Prices
 from sparselabel.data.dataset import Dataset
-from sparselabel.data.labels import LabelTable
+from sparselabel.data.label_table import LabelTable
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.plan.budget import FRACTIONS, budget_of, refuse_data, validation_of

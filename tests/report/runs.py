@@ -10,7 +10,8 @@ import numpy as np
 
 from sparselabel.config import Preparation, TrainConfig, Views
 from sparselabel.data.dataset import Dataset
-from sparselabel.data.labels import UNKNOWN, LabelTable
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import UNKNOWN
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.spatial_labels import SpatialLabels

@@ -91,7 +91,7 @@ def test_it_shows_what_the_runs_hold(browser: Any, page: Path) -> None:
 
 
 def make_labels() -> Any:
-    from sparselabel.data.labels import LabelTable
+    from sparselabel.data.label_table import LabelTable
 
     return LabelTable(np.array([f"{row}" for row in range(len(TEST))]), CLASSES, TEST)
 

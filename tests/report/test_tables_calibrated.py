@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.data.labels import LabelTable
+from sparselabel.data.label_table import LabelTable
 from sparselabel.file_formats import read_json
 from sparselabel.files import write_json
 from sparselabel.inference.class_thresholds import no_class_thresholds, threshold_metrics

@@ -26,12 +26,12 @@ import numpy.typing as npt
 from sparselabel.checksums import damaged, json_checksum, require_checksum
 from sparselabel.data.decode import load
 from sparselabel.data.image_shards import LARGEST
+from sparselabel.data.label_table import LabelTable
 from sparselabel.data.labels import (
     POSITIVE,
     UNKNOWN,
     LabelMatrix,
     Labels,
-    LabelTable,
     SparseLabels,
     Texts,
     known_entries,

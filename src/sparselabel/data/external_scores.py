@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, LabelTable, Texts
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, Texts
 from sparselabel.data.readers.table_files import Cells, open_cells
 from sparselabel.errors import DataError, listing
 from sparselabel.file_formats import read_arrays

@@ -9,17 +9,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from sparselabel.data.image_source import ImageSource
-from sparselabel.data.labels import (
-    NEGATIVE,
-    POSITIVE,
-    UNKNOWN,
-    LabelMatrix,
-    LabelTable,
-    SparseLabels,
-    compact,
-    label_matrix_of,
-    labels_of,
-)
+from sparselabel.data.label_conversion import label_matrix_of, labels_of
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix, SparseLabels, compact
 from sparselabel.data.readers.raw_dataset import SPLITS, RawDataset, RawSplit
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, counted, listing, nearest

@@ -3,19 +3,18 @@
 A label is POSITIVE (present), NEGATIVE (absent) or UNKNOWN. Other codings (-1/0/+1, NaN) are converted by the
 readers, and nowhere else.
 
-The labels of a table are an array (N, L), or ``SparseLabels`` if the array would be large and few labels are
-known: 20,000 classes of 9 million images are 180 GB, and 60 million known labels 0.4 GB. Both are read by the
-same index expressions, and counted by the functions here.
+The labels of a ``LabelTable`` are an array (N, L), or ``SparseLabels`` if the array would be large and few
+labels are known: 20,000 classes of 9 million images are 180 GB, and 60 million known labels 0.4 GB. Both are
+read by the same index expressions, and counted by the functions here.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.errors import DataError, ResourceError, listing
+from sparselabel.errors import DataError, ResourceError
 
 POSITIVE = 1
 NEGATIVE = 0
@@ -32,9 +31,6 @@ SMALLER = 4
 """How much smaller than the array compressed rows must be."""
 LARGEST_ARRAY = 1 << 32
 """Bytes of the largest array that compressed rows may become."""
-MANY_NAMES = 1 << 18
-"""Number of names from which on duplicates are found by hashes first."""
-HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 BLOCK = 1 << 20  # entries of an array (N, L) that are processed together
 
@@ -425,85 +421,6 @@ def spans(firsts: npt.NDArray[np.integer], counts: npt.NDArray[np.integer]) -> n
     return np.asarray(starts + np.arange(counts.sum()), np.int64)
 
 
-@dataclass(frozen=True, eq=False, init=False)
-class LabelTable:
-    """Labels of N images for L classes; an image's row number is its key everywhere else.
-
-    ``ids`` are the images' names (unique), ``classes`` the class names (unique), ``values`` is (N, L) int8
-    with POSITIVE, NEGATIVE and UNKNOWN and nothing else. Arrays may be memory-mapped. ``matrix`` are the
-    labels as stored, which may be compressed rows; ``values`` is always an array.
-    """
-
-    ids: Texts
-    classes: tuple[str, ...]
-    matrix: LabelMatrix
-
-    def __init__(self, ids: Texts, classes: tuple[str, ...], values: LabelMatrix, check: bool = True) -> None:
-        if check:  # prepared data was checked when it was written, and may be too large to read now
-            ids, classes = np.asarray(ids, dtype=np.str_), tuple(classes)
-            values = values if isinstance(values, SparseLabels) else as_labels(values)
-        object.__setattr__(self, "ids", ids)
-        object.__setattr__(self, "classes", classes)
-        object.__setattr__(self, "matrix", values)
-        if check:
-            self._check()
-
-    def _check(self) -> None:
-        shape = (len(self.ids), len(self.classes))
-        if self.matrix.shape != shape:
-            raise DataError(
-                f"labels of {shape[0]:,} images and {shape[1]:,} classes must have shape {shape}, "
-                f"not {self.matrix.shape}"
-            )
-        refuse_half_characters(self.classes)
-        refuse_duplicates("image", self.ids)
-        refuse_duplicates("class", np.asarray(self.classes, dtype=np.str_))
-
-    def with_values(self, values: LabelMatrix, check: bool = True) -> "LabelTable":
-        """A table of the same images and classes with other labels."""
-        return LabelTable(self.ids, self.classes, values, check)
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @property
-    def sparse(self) -> bool:
-        """Whether the labels are in compressed rows."""
-        return isinstance(self.matrix, SparseLabels)
-
-    @property
-    def values(self) -> Labels:
-        """(N, L) All labels; an error with its size where that is too large an array."""
-        return array_of(self.matrix)
-
-    def counts(self, value: int = POSITIVE) -> npt.NDArray[np.int64]:
-        """(L,) How many images have this value, per class."""
-        return count_per_class(self.matrix, value)
-
-    def per_image(self, value: int = POSITIVE) -> npt.NDArray[np.int64]:
-        """(N,) How many classes have this value, per image."""
-        return count_per_image(self.matrix, value)
-
-    def has(self, value: int) -> bool:
-        """Whether a label has this value."""
-        return has_value(self.matrix, value)
-
-    @property
-    def known(self) -> int:
-        """How many labels are known."""
-        return count_known(self.matrix)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every label of every image is known."""
-        return not has_value(self.matrix, UNKNOWN)
-
-    def take(self, rows: Sequence[int] | Indices) -> "LabelTable":
-        """The table of some rows, in the order given."""
-        index = np.asarray(rows, dtype=np.intp)
-        return LabelTable(self.ids[index], self.classes, take_rows(self.matrix, index))
-
-
 def as_labels(values: Any) -> Labels:
     """Check that all values are labels and return them as int8 (no copy if they are already)."""
     array = np.asarray(values)
@@ -518,158 +435,8 @@ def as_labels(values: Any) -> Labels:
     return array
 
 
-def refuse_half_characters(classes: Sequence[str]) -> None:
-    """Raise if a class's name is no valid text, such as a lone surrogate from JSON."""
-    for name in classes:
-        try:
-            name.encode()
-        except UnicodeEncodeError as error:
-            problem = f"the class {name!r} has half of a character in its name"
-            raise DataError(problem, "rename it", what="classes", value=name) from error
-
-
-def refuse_duplicates(kind: str, names: Texts) -> None:
-    """Raise if a name occurs twice, naming those that do."""
-    unique, counts = np.unique(_alike(names), return_counts=True)
-    twice = unique[counts > 1]
-    if len(twice):
-        raise DataError(f"every {kind} must be named once; these occur more often: {listing(twice)}")
-
-
-def _alike(names: Texts) -> Texts:
-    """The names with duplicate hashes, if there are many names: sorting names takes much memory."""
-    if len(names) < MANY_NAMES or not names.itemsize:
-        return names
-    hashes = np.empty(len(names), np.uint64)
-    for start in range(0, len(names), MANY_NAMES):
-        letters = np.ascontiguousarray(names[start : start + MANY_NAMES]).view(np.uint32)
-        some = np.zeros(len(letters) // (names.itemsize // 4), np.uint64)
-        for column in letters.reshape(len(some), -1).T:
-            some = (some ^ column) * HASH_FACTOR
-            some ^= some >> np.uint64(29)
-        hashes[start : start + MANY_NAMES] = some
-    ordered = np.sort(hashes)
-    return names[np.isin(hashes, ordered[1:][ordered[1:] == ordered[:-1]])]
-
-
 def _odd_one(array: npt.NDArray[Any]) -> str:
     odd = array.ravel()[~np.isin(array.ravel(), (POSITIVE, NEGATIVE, UNKNOWN))]
     if not len(odd):  # 1, 0 and -1, but as Python objects or complex numbers
         return f"values of type {array.dtype}"
     return repr(odd[0].item() if hasattr(odd[0], "item") else odd[0])
-
-
-def label_matrix_of(given: object) -> LabelMatrix:
-    """(N, L) int8 labels from an array, tensor, DataFrame or sparse matrix, compressed if that is smaller."""
-    if isinstance(given, LabelTable):
-        return given.matrix
-    if isinstance(given, SparseLabels):
-        return given
-    if hasattr(given, "tocoo"):  # a SciPy sparse matrix, or array
-        entries = given.tocoo()
-        return _of_stored(entries.row, entries.col, entries.data, entries.shape)
-    if hasattr(given, "detach"):  # a tensor
-        tensor = cast("Any", given).detach().cpu()
-        if str(tensor.dtype) == "torch.bfloat16":  # NumPy has none
-            tensor = tensor.float()
-        if str(tensor.layout) != "torch.strided":  # COO, CSR and the like
-            tensor = tensor.to_sparse_coo().coalesce()
-            _refuse_shape(tuple(tensor.shape))
-            rows, columns = tensor.indices().numpy()
-            return _of_stored(rows, columns, tensor.values().numpy(), tuple(tensor.shape))
-        values = tensor.numpy()
-    else:
-        try:
-            values = given.to_numpy() if hasattr(given, "to_numpy") else np.asarray(given)
-        except ValueError as error:  # lists of different lengths
-            raise _not_a_table("lists of different lengths") from error
-        if values.dtype == object and hasattr(given, "isna"):  # pandas' NA is no number
-            values = np.where(given.isna(), np.nan, values)
-    _refuse_shape(values.shape)
-    return _as_codes(values, lambda at: (int(at[0]), int(at[1])))
-
-
-def _of_stored(rows: Any, columns: Any, data: npt.NDArray[Any], shape: tuple[int, int]) -> LabelMatrix:
-    """Labels of a sparse matrix: stored entries are known, others unknown."""
-    _refuse_shape(shape)
-    rows, columns = np.asarray(rows), np.asarray(columns)
-    data = data.astype(np.int8) if data.dtype == bool else data
-    values = _as_codes(data, lambda at: (int(rows[at[0]]), int(columns[at[0]])))
-    return compact(SparseLabels.of_entries(rows, columns, values, shape))
-
-
-def labels_of(given: object) -> Labels:
-    """(N, L) int8 labels as an array, from an array, tensor or DataFrame."""
-    return array_of(label_matrix_of(given))
-
-
-def _refuse_shape(shape: tuple[int, ...]) -> None:
-    if len(shape) == 1:
-        raise DataError(
-            "labels must be (N, L), a column for each class, and these are one for each row",
-            "give 1 for the row's class and -1 for others, where those may be there too",
-            "0 for others, where they are not",
-            what="labels",
-            value=shape,
-        )
-    if not shape:
-        raise _not_a_table("one object")
-    if len(shape) != 2 or 0 in shape:
-        problem = f"labels must be (N, L), with at least one of each, not of shape {shape}"
-        raise DataError(problem, what="labels", value=shape)
-
-
-def _not_a_table(what: str) -> DataError:
-    return DataError(
-        f"labels must be (N, L), a row for each image and a column for each class, not {what}",
-        "start with numpy.full((N, L), -1), and set labels[row, classes] = 1",
-        what="labels",
-    )
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _as_codes(values: npt.NDArray[Any], place: Callable[[tuple[Any, ...]], tuple[int, int]]) -> Labels:
-    """Labels as int8 from numbers with NaN for unknown; ``place`` returns the row and class of an entry."""
-    if values.dtype == bool:
-        raise DataError(
-            "labels are booleans, which say nothing of what is unknown",
-            "give 1, 0 and -1 (or NaN), as numpy.where(positive, 1, -1)",
-            what="labels",
-        )
-    if not values.size:
-        return values.astype(np.int8)
-    if values.dtype.kind in "iu" and values.min() >= UNKNOWN and values.max() <= POSITIVE:
-        return np.asarray(values.astype(np.int8))  # a million images are not copied as floats
-    try:
-        numbers = values.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        first = next(at for at in np.ndindex(values.shape) if not _is_number(values[at]))
-        row, column = place(first)
-        raise DataError(
-            f"labels must be numbers, but row {row}, column {column} has {str(values[first])!r:.40}",
-            "leave columns of names out",
-            "give 1, 0, and -1 or NaN for unknown",
-            what="labels",
-            where=(row, column),
-            value=values[first],
-        ) from error
-    numbers[np.isnan(numbers)] = UNKNOWN
-    strange = ~np.isin(numbers, (POSITIVE, NEGATIVE, UNKNOWN))
-    if strange.any():
-        first = tuple(one[0] for one in np.nonzero(strange))
-        row, column = place(first)
-        raise DataError(
-            f"labels must be 1, 0, and -1 or NaN for unknown, but row {row}, column {column} has "
-            f"{numbers[first]:g}",
-            what="labels",
-            where=(row, column),
-            value=float(numbers[first]),
-        )
-    return numbers.astype(np.int8)

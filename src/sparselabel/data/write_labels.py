@@ -14,7 +14,8 @@ import numpy as np
 
 from sparselabel.data.dataset import Dataset, PreparedSplit
 from sparselabel.data.decode import upright_size_of
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable, positives_of
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, positives_of
 from sparselabel.errors import DataError, RunError, listing, param
 from sparselabel.files import atomic_write
 

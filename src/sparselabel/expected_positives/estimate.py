@@ -15,14 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from sparselabel.data.labels import (
-    NEGATIVE,
-    UNKNOWN,
-    LabelMatrix,
-    count_per_image,
-    has_value,
-    label_matrix_of,
-)
+from sparselabel.data.label_conversion import label_matrix_of
+from sparselabel.data.labels import NEGATIVE, UNKNOWN, LabelMatrix, count_per_image, has_value
 from sparselabel.errors import DataError, param
 from sparselabel.expected_positives.class_counts import SPREAD, ClassCounts, annotated_positives, bounded
 from sparselabel.expected_positives.from_answers import from_answers, random_answers

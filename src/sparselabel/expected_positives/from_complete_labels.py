@@ -6,7 +6,8 @@ import numpy as np
 
 from sparselabel.data.answers import COLUMNS, Answer, answered_labels, last_words, lay_over, read_answers
 from sparselabel.data.dataset import Dataset
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable, all_unknown, count_per_image
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, all_unknown, count_per_image
 from sparselabel.errors import DataError, command, counted, listing
 from sparselabel.expected_positives.class_counts import (
     DRAWS,

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from sparselabel.data.answers import answered_labels, read_answers
 from sparselabel.data.dataset import Dataset, PreparedSplit
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.errors import ConfigError, RunError, command, counted, listing, param
 from sparselabel.file_formats import read_json
 from sparselabel.files import write_json

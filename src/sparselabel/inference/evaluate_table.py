@@ -8,7 +8,8 @@ import numpy as np
 
 from sparselabel.config import AUTO
 from sparselabel.data.dataset import PreparedSplit
-from sparselabel.data.labels import NEGATIVE, UNKNOWN, LabelTable
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import NEGATIVE, UNKNOWN
 from sparselabel.data.prepare import leave_out_broken
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit, warn
 from sparselabel.data.readers.table import read

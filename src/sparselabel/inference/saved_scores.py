@@ -10,7 +10,8 @@ import numpy as np
 
 from sparselabel.checksums import file_checksum, require_checksum
 from sparselabel.data.dataset import PreparedSplit, evaluation_labels
-from sparselabel.data.labels import POSITIVE, Labels, LabelTable
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import POSITIVE, Labels
 from sparselabel.errors import ResourceError, RunError, command, param
 from sparselabel.file_formats import read_arrays, read_json
 from sparselabel.files import write_arrays, write_json

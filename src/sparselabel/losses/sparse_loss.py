@@ -21,7 +21,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import Sampler
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, label_matrix_of, labels_of
+from sparselabel.data.label_conversion import label_matrix_of, labels_of
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.loaders import epoch_batches, in_order, rows_of
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry

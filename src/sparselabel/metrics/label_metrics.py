@@ -3,7 +3,8 @@
 from dataclasses import asdict
 from typing import Any
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.metrics.average_precision import (
     Rule,
     by_number_of_labels,

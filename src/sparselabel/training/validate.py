@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from sparselabel.data.labels import LabelTable
+from sparselabel.data.label_table import LabelTable
 from sparselabel.distributed import all_reduce_sum
 from sparselabel.errors import DataError, DataWarning, ResourceError, param
 from sparselabel.inference.saved_scores import new_scores

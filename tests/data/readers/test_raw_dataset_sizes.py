@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.data.labels import LabelTable
+from sparselabel.data.label_table import LabelTable
 from sparselabel.data.readers.coco import PUBLISHED_LISTS, warn_of_another_list
 from sparselabel.data.readers.raw_dataset import PUBLISHED, RawSplit, Size, warn_of_another_size
 from sparselabel.data.sparsify import split_rows

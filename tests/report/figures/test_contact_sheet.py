@@ -8,7 +8,7 @@ from PIL import Image
 
 from sparselabel.config import Preparation
 from sparselabel.data.dataset import Dataset
-from sparselabel.data.labels import LabelTable
+from sparselabel.data.label_table import LabelTable
 from sparselabel.data.prepare import prepare
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.spatial_labels import SpatialLabels

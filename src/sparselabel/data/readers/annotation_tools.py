@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelTable
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.readers.raw_dataset import (
     IMAGES_FOLDER,
     SPLITS,

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from sparselabel.data.decode import SUFFIXES
-from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable, SparseLabels, compact
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import NEGATIVE, POSITIVE, SparseLabels, compact
 from sparselabel.data.readers.raw_dataset import SPLITS, RawDataset, RawSplit, require_folder, warn
 from sparselabel.errors import DataError, listing
 

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.labels import POSITIVE, LabelTable, SparseLabels, Texts, compact, refuse_duplicates
+from sparselabel.data.label_table import LabelTable, refuse_duplicates
+from sparselabel.data.labels import POSITIVE, SparseLabels, Texts, compact
 from sparselabel.data.masks import Masks
 from sparselabel.data.readers.coco_json import Annotations, CategoryCodes, Images, read_categories
 from sparselabel.data.readers.json_stream import JsonBlocks

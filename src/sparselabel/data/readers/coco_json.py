@@ -12,16 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from pycocotools import mask as run_lengths
 
-from sparselabel.data.labels import (
-    NEGATIVE,
-    POSITIVE,
-    LabelMatrix,
-    SparseLabels,
-    Texts,
-    compact,
-    refuse_duplicates,
-    refuse_half_characters,
-)
+from sparselabel.data.label_table import refuse_duplicates, refuse_half_characters
+from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelMatrix, SparseLabels, Texts, compact
 from sparselabel.data.masks import MaskColumns, Masks, pixels_of
 from sparselabel.data.readers.json_stream import JsonBlocks
 from sparselabel.data.spatial_labels import Floats, SpatialLabels

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.labels import UNKNOWN, Labels, LabelTable
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import UNKNOWN, Labels
 from sparselabel.data.readers.raw_dataset import (
     Listing,
     RawDataset,

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sparselabel.data.labels import NEGATIVE, Labels, LabelTable, Texts, as_labels
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import NEGATIVE, Labels, Texts, as_labels
 from sparselabel.data.readers.raw_dataset import (
     Listing,
     RawDataset,

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.image_source import ImageSource
+from sparselabel.data.label_table import LabelTable
 from sparselabel.data.labels import (
     POSITIVE,
     Indices,
     LabelMatrix,
     Labels,
-    LabelTable,
     SparseLabels,
     Texts,
     compact,

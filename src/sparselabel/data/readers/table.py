@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparselabel.data.image_paths import shards_below
+from sparselabel.data.label_table import LabelTable
 from sparselabel.data.labels import (
     NEGATIVE,
     POSITIVE,
@@ -31,7 +32,6 @@ from sparselabel.data.labels import (
     ContradictionError,
     Indices,
     LabelMatrix,
-    LabelTable,
     SparseLabels,
     Texts,
     compact,

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from PIL import Image
 from pycocotools import mask as run_lengths
 
-from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelTable, Texts
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import NEGATIVE, POSITIVE, Texts
 from sparselabel.data.masks import MaskColumns, Masks
 from sparselabel.data.readers.raw_dataset import (
     Box,

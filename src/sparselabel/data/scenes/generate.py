@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from sparselabel.data.labels import POSITIVE, Labels, LabelTable
+from sparselabel.data.label_table import LabelTable
+from sparselabel.data.labels import POSITIVE, Labels
 from sparselabel.data.masks import MaskColumns, Masks
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.scenes.canvas import Canvas
