@@ -9,7 +9,7 @@ from sparselabel.errors import counted as number_of
 
 MOST = 40  # classes listed without --all
 EACH = 15  # of more: so many of the most frequent, and of the least
-BINS = 10  # numbers of positives, or ranges of them, that have a column
+BINS = 20  # numbers of positives, or ranges of them, that have a row
 
 
 def split_table(prepared: Dataset, counted: dict[str, Counts]) -> Table:
@@ -77,10 +77,13 @@ def histogram_table(counted: dict[str, Counts]) -> Table:
     width = -(-(most + 1) // BINS)
     starts = range(0, most + 1, width)
     names = [str(start) if width == 1 else f"{start}–{start + width - 1}" for start in starts]
-    table = _table("share of images with so many positives", "split", *names)
-    for name, numbers in lines.items():
-        images = np.bincount(numbers // width, minlength=len(names))
-        table.add_row(name, *(_share(int(number), len(numbers)) for number in images))
+    table = _table("share of images with so many positives", "positives", *lines)
+    shares = [
+        [_share(int(images), len(numbers)) for images in np.bincount(numbers // width, minlength=len(names))]
+        for numbers in lines.values()
+    ]
+    for name, *row in zip(names, *shares, strict=True):
+        table.add_row(name, *row)
     return table
 
 
