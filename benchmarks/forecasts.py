@@ -19,9 +19,9 @@ from PIL import Image
 
 from benchmarks.common import show
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, TrainConfig, Views
-from sparselabel.data.dataset import open_prepared
 from sparselabel.data.label_table import LabelTable
 from sparselabel.data.prepare import prepare
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 
 SHARES = {"train": 0.8, "val": 0.1, "test": 0.1}

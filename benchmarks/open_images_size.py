@@ -31,11 +31,12 @@ from benchmarks.common import show
 from sparselabel import SparseLoss, train
 from sparselabel.cli.data import data as data_command
 from sparselabel.config import Preparation
-from sparselabel.data.dataset import Dataset, open_prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.image_source import ImageSource
 from sparselabel.data.label_table import LabelTable
 from sparselabel.data.labels import SparseLabels, take_rows
 from sparselabel.data.prepare import prepare
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.data.readers import table
 from sparselabel.data.readers.raw_dataset import Listing, RawDataset, RawSplit
 from sparselabel.files import write_json

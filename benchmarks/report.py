@@ -14,7 +14,8 @@ from safetensors.torch import save_file
 from benchmarks.common import imagined
 from sparselabel.checksums import file_checksum
 from sparselabel.config import TrainConfig, Views
-from sparselabel.data.dataset import SPATIAL_LABEL_COLUMNS, WITHOUT_CHECKSUMS, Dataset
+from sparselabel.data.dataset import Dataset
+from sparselabel.data.prepared_files import SPATIAL_LABEL_COLUMNS, WITHOUT_CHECKSUMS
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.files import write_json
 from sparselabel.inference.saved_scores import keep_scores

@@ -20,8 +20,9 @@ import numpy as np
 from benchmarks.review_loop import Scores, spread
 from sparselabel.config import Handling, HeadPhase, Machine, TrainConfig, Views
 from sparselabel.data.answers import with_files
-from sparselabel.data.dataset import Dataset, PreparedSplit, open_prepared
+from sparselabel.data.dataset import Dataset, PreparedSplit
 from sparselabel.data.labels import POSITIVE
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.data.sparsify import keep_per_image, refuse_incomplete
 from sparselabel.inference.class_thresholds import ClassThresholds, choose, load_class_thresholds
 from sparselabel.inference.review_scores import write_review_scores

@@ -20,8 +20,9 @@ import numpy.typing as npt
 
 from sparselabel.config import Handling, HeadPhase, Machine, TrainConfig, Views
 from sparselabel.data.answers import with_files
-from sparselabel.data.dataset import Dataset, open_prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import POSITIVE
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.data.sparsify import keep_per_image, refuse_incomplete
 from sparselabel.inference.review_scores import write_review_scores
 from sparselabel.review.answer_log import AnswerFile

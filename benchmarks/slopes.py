@@ -16,8 +16,9 @@ import numpy as np
 import torch
 
 from benchmarks.common import show
-from sparselabel.data.dataset import Dataset, open_prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.loaders import ImageLoader, epoch_batches, in_order
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.data.transforms import squashed
 from sparselabel.inference.engine import CellFeatures
 from sparselabel.models.backbone import make_backbone

@@ -15,9 +15,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from sparselabel.data.dataset import Dataset, open_prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.label_table import LabelTable
 from sparselabel.data.labels import POSITIVE, Labels
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.data.sparsify import keep_share, keep_weighted, largest_boxes
 from sparselabel.inference.class_thresholds import ClassThresholds, choose, threshold_metrics
 from sparselabel.inference.saved_scores import saved_scores

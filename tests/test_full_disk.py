@@ -11,8 +11,9 @@ import pytest
 from PIL import Image
 
 from sparselabel.config import Preparation, TrainConfig, save
-from sparselabel.data.dataset import Dataset, open_prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.label_table import LabelTable
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.data.write_labels import write_labels
 from sparselabel.errors import ResourceError, SparselabelError
 from sparselabel.file_formats import write_array

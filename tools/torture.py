@@ -34,8 +34,9 @@ import torch
 
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation, TrainConfig, Views
 from sparselabel.data.answers import read_answers
-from sparselabel.data.dataset import Dataset, open_prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.prepare import prepare
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.errors import SparselabelError
 from sparselabel.inference.scorer import evaluation_view, load_classifier

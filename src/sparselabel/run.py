@@ -388,7 +388,7 @@ class Run:
     def data(self) -> "Dataset":
         """The prepared data with the labels and reviewers' answers of the run's training."""
         from sparselabel.data.answers import read_answers, with_answers
-        from sparselabel.data.dataset import open_prepared
+        from sparselabel.data.prepared_files import open_prepared
         from sparselabel.data.redraw_labels import redraw_labels
 
         if self.moved is not None and not isinstance(self.moved, Path):
@@ -411,7 +411,7 @@ class Run:
 
     def split(self, name: str) -> "PreparedSplit":
         """A split of its data; raises if it has changed since training."""
-        from sparselabel.data.dataset import require_as_written
+        from sparselabel.data.prepared_files import require_as_written
 
         data = self.data()
         split = data.split(name)

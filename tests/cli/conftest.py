@@ -103,7 +103,7 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Captured:
 
     monkeypatch.setattr("sparselabel.training.train_run.train_run", take)
     monkeypatch.setattr("sparselabel.training.train_run.check_run", lambda *given: None)
-    monkeypatch.setattr("sparselabel.data.dataset.open_prepared", Opened)
+    monkeypatch.setattr("sparselabel.data.prepared_files.open_prepared", Opened)
     return calls
 
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from sparselabel.data.answers import read_answers
-from sparselabel.data.dataset import open_prepared
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.run import Run
 from tests.cli.conftest import Command
 

@@ -172,7 +172,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Any:
         def fail(_: Path) -> None:
             raise error
 
-        monkeypatch.setattr("sparselabel.data.dataset.open_prepared", fail)
+        monkeypatch.setattr("sparselabel.data.prepared_files.open_prepared", fail)
 
     return fail_with
 
@@ -190,7 +190,7 @@ def test_warnings_of_others(command: Command, monkeypatch: pytest.MonkeyPatch) -
             warnings.warn("for programmers", DeprecationWarning, stacklevel=1)
         raise DataError("no")
 
-    monkeypatch.setattr("sparselabel.data.dataset.open_prepared", warn)
+    monkeypatch.setattr("sparselabel.data.prepared_files.open_prepared", warn)
     assert command("data", "prepared").err.splitlines() == [
         "sparselabel: warning: mind this",
         "sparselabel: note: UserWarning: mind that",

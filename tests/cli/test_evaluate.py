@@ -111,7 +111,7 @@ def test_evaluate_shows_real(command: Command, monkeypatch: pytest.MonkeyPatch) 
             return "four"
 
     monkeypatch.setattr("sparselabel.inference.evaluate.evaluate_published", published)
-    monkeypatch.setattr("sparselabel.data.dataset.open_prepared", lambda folder: Opened())
+    monkeypatch.setattr("sparselabel.data.prepared_files.open_prepared", lambda folder: Opened())
     done = command("evaluate", "--pretrained", "resnet50.tv_in1k", "--data", "imagenet", "--weights", "w.pth")
     assert done == 0
     assert {key: calls[0][key] for key in ("name", "data", "split", "weights")} == {

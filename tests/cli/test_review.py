@@ -12,7 +12,7 @@ import pytest
 
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation
 from sparselabel.data.answers import HEADER, Answer, read_answers
-from sparselabel.data.dataset import open_prepared
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.run import Run
 from sparselabel.training.train_run import train_run
 from tests.cli.conftest import Command

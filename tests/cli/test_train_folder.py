@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sparselabel.data.dataset import open_prepared
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.run import Run
 from tests.cli.conftest import Command
 

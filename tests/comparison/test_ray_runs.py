@@ -118,7 +118,7 @@ from ray.cluster_utils import Cluster as Nodes
 from sparselabel.comparison.ray_runs import Cluster
 from tests.comparison.test_runner import compare
 from sparselabel.config import Machine
-from sparselabel.data.dataset import open_prepared
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.errors import ConfigError
 from tests.comparison.test_ray_runs import planned_runs
 

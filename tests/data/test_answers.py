@@ -20,9 +20,10 @@ from sparselabel.data.answers import (
     read_answers,
     with_answers,
 )
-from sparselabel.data.dataset import Dataset, open_prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.prepare import prepare
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.errors import DataError, DataWarning
 from tests.data.images import CLASSES, read_table

@@ -11,10 +11,11 @@ import pytest
 from sparselabel.data import labels
 from sparselabel.data.answers import Answer, with_answers
 from sparselabel.data.checks import label_problems
-from sparselabel.data.dataset import COMPRESSED, FORMAT, Dataset, hides_labels, open_prepared
+from sparselabel.data.dataset import Dataset, hides_labels
 from sparselabel.data.describe import count_all, description
 from sparselabel.data.label_table import LabelTable
 from sparselabel.data.labels import SparseLabels, compact
+from sparselabel.data.prepared_files import COMPRESSED, FORMAT, open_prepared
 from sparselabel.data.readers import coco, table
 from sparselabel.data.write_labels import write_labels
 from sparselabel.errors import DataError, DataWarning

@@ -6,9 +6,10 @@ import pytest
 
 from sparselabel.config import Preparation
 from sparselabel.data import describe, labels
-from sparselabel.data.dataset import Dataset, open_prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.describe import count, count_all, description, histogram
 from sparselabel.data.prepare import prepare
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.errors import DataError
 from tests.data.images import random_labels, read_table
 from tests.prepared_data import write_checksums

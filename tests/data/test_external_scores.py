@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from sparselabel.config import Preparation
-from sparselabel.data.dataset import open_prepared
 from sparselabel.data.external_scores import apply_scores
 from sparselabel.data.label_table import LabelTable
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.prepare import prepare
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.errors import ConfigError, DataError
 from tests.data.images import random_labels, read_table
 

@@ -10,9 +10,10 @@ import pytest
 from PIL import Image
 
 from sparselabel.config import ALL, Preparation
-from sparselabel.data.dataset import Dataset, open_prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.prepare import prepare
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.data.readers import class_folders as folder
 from sparselabel.data.readers import table, voc
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit

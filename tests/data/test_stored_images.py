@@ -9,9 +9,10 @@ import pytest
 
 from sparselabel.data import image_cache, stored_images
 from sparselabel.data.checks import changed_files, file_problems
-from sparselabel.data.dataset import Dataset, open_prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.image_hashes import compute_fingerprints
 from sparselabel.data.loaders import ImageLoader, in_order
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.data.stored_images import are_stored, scan
 from sparselabel.data.transforms import squashed
 from sparselabel.errors import ConfigError, DataError

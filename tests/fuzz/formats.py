@@ -365,7 +365,7 @@ def _without_checksums(data: Path) -> None:
 
 
 def _read_prepared(folder: Path) -> object:
-    from sparselabel.data.dataset import open_prepared
+    from sparselabel.data.prepared_files import open_prepared
 
     data = open_prepared(folder / "data")
     return [
@@ -398,7 +398,7 @@ def _stored(shard: str) -> Write:
 
 def _read_stored(folder: Path) -> object:
     from sparselabel.data import stored_images
-    from sparselabel.data.dataset import open_prepared
+    from sparselabel.data.prepared_files import open_prepared
 
     stored_images._group.cache_clear()
     read: list[object] = []
@@ -413,7 +413,7 @@ def _run(folder: Path) -> None:
     import torch
     from safetensors.torch import save_file
 
-    from sparselabel.data.dataset import open_prepared
+    from sparselabel.data.prepared_files import open_prepared
     from sparselabel.inference.class_thresholds import threshold_metrics, write_class_thresholds
     from sparselabel.inference.saved_scores import keep_scores
     from sparselabel.metrics.label_metrics import label_metrics
@@ -477,7 +477,7 @@ def _comparison(folder: Path, run: Run) -> None:
 @cache
 def _data(folder: Path) -> Any:
     """The prepared data of a sample of which other files are mutated: opening it takes longest."""
-    from sparselabel.data.dataset import open_prepared
+    from sparselabel.data.prepared_files import open_prepared
 
     return open_prepared(folder / "data")
 
@@ -485,10 +485,12 @@ def _data(folder: Path) -> Any:
 @contextmanager
 def _opened_once(folder: Path) -> Iterator[None]:
     """The same for what opens the data of a run by itself."""
-    from sparselabel.data import dataset
+    from sparselabel.data import prepared_files
 
-    data, by_itself = _data(folder), dataset.open_prepared
-    with patch.object(dataset, "open_prepared", lambda of: data if of == data.folder else by_itself(of)):
+    data, by_itself = _data(folder), prepared_files.open_prepared
+    with patch.object(
+        prepared_files, "open_prepared", lambda of: data if of == data.folder else by_itself(of)
+    ):
         yield
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from sparselabel.config import TrainConfig, from_dict, save
-from sparselabel.data.dataset import Dataset, open_prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.label_table import LabelTable
 from sparselabel.data.labels import UNKNOWN
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.errors import ConfigError, RunError
 from sparselabel.expected_positives.class_counts import wilson
 from sparselabel.file_formats import read_json

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from sparselabel.config import Preparation
-from sparselabel.data.dataset import Dataset, open_prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.label_table import LabelTable
 from sparselabel.data.prepare import prepare
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.transforms import squashed

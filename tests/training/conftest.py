@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from sparselabel.config import FinetunePhase, HeadPhase, Preparation, TrainConfig, Views
-from sparselabel.data.dataset import SPATIAL_LABEL_COLUMNS, Dataset, open_prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import POSITIVE
 from sparselabel.data.prepare import prepare
+from sparselabel.data.prepared_files import SPATIAL_LABEL_COLUMNS, open_prepared
 from sparselabel.data.scenes import generate as scenes
 from sparselabel.errors import DataWarning
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sparselabel.config import Handling, Machine
-from sparselabel.data.dataset import open_prepared
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.training.callbacks import Callback, Hooks
 from sparselabel.training.train_run import train_run
 from tests.training import some_processes

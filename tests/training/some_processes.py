@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, TrainConfig, Views
-from sparselabel.data.dataset import open_prepared
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.losses.memory.row_store import RowStore
 from sparselabel.training.checkpoint import Checkpoint, TrainingState
 from sparselabel.training.phases import Stage

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Preparation
-from sparselabel.data.dataset import Dataset, open_prepared, require_as_written
+from sparselabel.data.dataset import Dataset
+from sparselabel.data.prepared_files import open_prepared, require_as_written
 from sparselabel.errors import DataError, RunError
 from sparselabel.inference.saved_scores import keep_scores, new_scores, saved_scores
 from sparselabel.inference.scorer import load_classifier
@@ -144,7 +145,7 @@ def test_flipped_bytes_of_prepared_data_are_noticed(tmp_path: Path, monkeypatch:
     with pytest.raises(DataError):
         open_prepared(data.folder)
     index.write_bytes(good)
-    monkeypatch.setattr("sparselabel.data.dataset.CHECKED_AT_ONCE", 0)  # as if all were large
+    monkeypatch.setattr("sparselabel.data.prepared_files.CHECKED_AT_ONCE", 0)  # as if all were large
     observed = data.folder / "train" / "observed.npy"
     flip(observed)
     opened = open_prepared(data.folder)

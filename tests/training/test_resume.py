@@ -16,8 +16,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, TrainConfig
-from sparselabel.data.dataset import Dataset, open_prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.loaders import Batch
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.losses.step import Progress, Step
 from sparselabel.models.backbone import Backbone
 from sparselabel.models.classifier import Output

@@ -18,7 +18,8 @@ import torch
 
 import sparselabel
 from sparselabel.config import Handling, Machine
-from sparselabel.data.dataset import Dataset, open_prepared
+from sparselabel.data.dataset import Dataset
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.errors import ConfigError, DataWarning, ResourceError, RunError
 from sparselabel.files import TemporaryFolder
 from sparselabel.progress import status_console

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine, Setting, TrainConfig, Views
-from sparselabel.data.dataset import open_prepared
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.losses.role import LabelEstimates
 from sparselabel.losses.running_scores import RunningScores
 from sparselabel.training.train_run import train_run

@@ -59,7 +59,7 @@ def data(
     json
         Print JSON with complete lists instead of tables.
     """
-    from sparselabel.data.dataset import open_prepared
+    from sparselabel.data.prepared_files import open_prepared
 
     prepared = open_prepared(folder)
     if verify:

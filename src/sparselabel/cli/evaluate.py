@@ -321,7 +321,7 @@ def _usual_split(run: "Run") -> str:
 
 
 def _evaluate_published(name: str, split: str, data: Path | None, settings: dict[str, Any]) -> dict[str, Any]:
-    from sparselabel.data.dataset import open_prepared
+    from sparselabel.data.prepared_files import open_prepared
     from sparselabel.inference.evaluate import evaluate_published
 
     if data is None:

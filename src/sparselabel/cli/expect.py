@@ -66,7 +66,7 @@ def expect(
         What runs the network on a CPU; auto takes the first one that is installed, and torch for few images.
     """
     from sparselabel.data.answers import with_files
-    from sparselabel.data.dataset import open_prepared
+    from sparselabel.data.prepared_files import open_prepared
     from sparselabel.training.estimate_positives import expected_positives
 
     require_file_to_write(out)

@@ -94,7 +94,7 @@ def plan(
     from sparselabel.comparison.evaluate_maps import evaluate_maps, maps_to_evaluate
     from sparselabel.comparison.runs_display import runs_display
     from sparselabel.data.annotation_budget import KINDS, Prices
-    from sparselabel.data.dataset import open_prepared
+    from sparselabel.data.prepared_files import open_prepared
     from sparselabel.plan.budget import (
         FRACTIONS,
         budget_of,

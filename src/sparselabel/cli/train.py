@@ -173,7 +173,7 @@ def _refuse_scores(method: str) -> None:
 
 def _open(data: Path, labels: Path | None) -> "Dataset":
     """Dataset data, which brings its own labels."""
-    from sparselabel.data.dataset import open_prepared
+    from sparselabel.data.prepared_files import open_prepared
 
     try:
         if labels is not None and data.exists():

@@ -35,7 +35,7 @@ def labels(
     force
         Replace the file.
     """
-    from sparselabel.data.dataset import open_prepared
+    from sparselabel.data.prepared_files import open_prepared
     from sparselabel.data.write_labels import write_labels
 
     prepared = open_prepared(folder)

@@ -124,7 +124,7 @@ def compare(
         Fields of ``TrainConfig`` and ``Machine`` (``backbone="resnet18"``, ``head={"epochs": 5}``,
         ``workers=4``), ``quiet`` and ``tensorboard``; any other keyword is a setting of the methods.
     """
-    from sparselabel.data.dataset import open_prepared
+    from sparselabel.data.prepared_files import open_prepared
     from sparselabel.data.redraw_labels import kinds_of_annotation
 
     if isinstance(methods, str):

@@ -116,7 +116,7 @@ def train_task(
     """Train one run on a node, in the working folder of the command."""
     from sparselabel.comparison.evaluate_maps import evaluate_maps, has_places, maps_to_evaluate
     from sparselabel.comparison.runner import data_of
-    from sparselabel.data.dataset import open_prepared
+    from sparselabel.data.prepared_files import open_prepared
     from sparselabel.training.train_run import train_run
 
     for path in (folder, data):

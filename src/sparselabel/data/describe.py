@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sparselabel.data.dataset import PREPARE_AGAIN, Dataset, PreparedSplit
+from sparselabel.data.dataset import Dataset, PreparedSplit
 from sparselabel.data.labels import (
     NEGATIVE,
     POSITIVE,
@@ -22,6 +22,7 @@ from sparselabel.data.labels import (
     known_entries,
     row_blocks,
 )
+from sparselabel.data.prepared_files import PREPARE_AGAIN
 from sparselabel.errors import DataError
 
 MOST = 1000  # wrong labels that are named

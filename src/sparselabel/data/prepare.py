@@ -15,12 +15,13 @@ import numpy.typing as npt
 
 from sparselabel.config import Preparation
 from sparselabel.data.annotation_budget import annotate, buys_nothing, refuse_budget, refuse_more_than_all
-from sparselabel.data.dataset import Dataset, open_prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.decode import digest_of, load
 from sparselabel.data.external_scores import ScoreReport, apply_scores
 from sparselabel.data.label_table import LabelTable
 from sparselabel.data.labels import POSITIVE, LabelMatrix, Texts, compact, count_per_class
 from sparselabel.data.parallel import in_parallel
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.data.readers import READERS, options_of
 from sparselabel.data.readers import reader as reader_of
 from sparselabel.data.readers.raw_dataset import SPLITS, RawDataset, RawSplit

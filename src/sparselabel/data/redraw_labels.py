@@ -15,9 +15,10 @@ import numpy as np
 
 from sparselabel.config import Sparsify, from_dict
 from sparselabel.data.annotation_budget import annotate, buys_nothing, refuse_budget, refuse_more_than_all
-from sparselabel.data.dataset import SPARSE_PARTS, SPATIAL_LABEL_COLUMNS, Dataset, PreparedSplit
+from sparselabel.data.dataset import Dataset, PreparedSplit
 from sparselabel.data.label_table import LabelTable
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix, Labels, SparseLabels, compact
+from sparselabel.data.prepared_files import SPARSE_PARTS, SPATIAL_LABEL_COLUMNS
 from sparselabel.data.readers.raw_dataset import RawSplit
 from sparselabel.data.sparsify import Weights, sparsify
 from sparselabel.data.split_writer import seen_spatial_labels

@@ -12,16 +12,16 @@ import numpy.typing as npt
 
 from sparselabel.checksums import file_checksum, json_checksum
 from sparselabel.config import Preparation
-from sparselabel.data.dataset import (
+from sparselabel.data.dataset import hides_labels
+from sparselabel.data.labels import NEGATIVE, POSITIVE, Indices, LabelMatrix, SparseLabels, take_rows
+from sparselabel.data.prepared_files import (
     COMPRESSED,
     FORMAT,
     MASK_COLUMNS,
     SPARSE_PARTS,
     SPATIAL_LABEL_COLUMNS,
     Seen,
-    hides_labels,
 )
-from sparselabel.data.labels import NEGATIVE, POSITIVE, Indices, LabelMatrix, SparseLabels, take_rows
 from sparselabel.data.readers.raw_dataset import RawDataset, RawSplit
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.stored_images import STORED_COLUMNS

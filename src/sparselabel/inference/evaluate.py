@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from sparselabel.config import AUTO
-from sparselabel.data.dataset import PreparedSplit, evaluation_labels, open_prepared
+from sparselabel.data.dataset import PreparedSplit, evaluation_labels
 from sparselabel.data.loaders import ImageLoader, in_order
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.data.transforms import imagenet_test, squashed
 from sparselabel.errors import ConfigError, DataError, RunError, command, param
 from sparselabel.files import write_json

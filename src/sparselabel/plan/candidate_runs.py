@@ -20,9 +20,10 @@ from sparselabel.comparison.planned_runs import (
 from sparselabel.comparison.runner import outcome_of, write_error
 from sparselabel.config import Handling, Machine, Sparsify, TrainConfig
 from sparselabel.data.annotation_budget import Kind, annotate
-from sparselabel.data.dataset import SPATIAL_LABEL_COLUMNS, Dataset
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.label_table import LabelTable
 from sparselabel.data.labels import POSITIVE
+from sparselabel.data.prepared_files import SPATIAL_LABEL_COLUMNS
 from sparselabel.data.readers.raw_dataset import RawSplit
 from sparselabel.errors import ConfigError, SparselabelError, counted, listing, param
 from sparselabel.file_formats import read_json

@@ -13,7 +13,7 @@ import numpy as np
 
 from sparselabel.config import Handling
 from sparselabel.data.answers import with_files
-from sparselabel.data.dataset import open_prepared
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.errors import SparselabelError
 from sparselabel.inference.class_thresholds import load_class_thresholds
 from sparselabel.inference.saved_scores import saved_scores

@@ -13,7 +13,8 @@ from torch import nn
 
 from sparselabel.config import AUTO, HeadPhase, Machine, TrainConfig, configure, load, nested_remedies
 from sparselabel.data.answers import with_files
-from sparselabel.data.dataset import Dataset, open_prepared
+from sparselabel.data.dataset import Dataset
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.errors import ConfigError, DataError, nearest, param
 from sparselabel.files import atomic_write
 from sparselabel.losses.registry import settings_of

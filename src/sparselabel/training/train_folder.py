@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from sparselabel.config import AUTO, Handling, HeadPhase, Machine, Preparation, TrainConfig
-from sparselabel.data.dataset import Dataset, open_prepared
+from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.prepare import prepare
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.data.readers import reader
 from sparselabel.data.readers.raw_dataset import RawDataset
 from sparselabel.errors import ConfigError, DataError, ModelError, RunError, command, counted, param

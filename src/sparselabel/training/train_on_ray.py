@@ -27,7 +27,8 @@ import torch.distributed as dist
 
 from sparselabel.config import Handling, Machine, TrainConfig
 from sparselabel.data.answers import Answer, with_answers
-from sparselabel.data.dataset import Dataset, open_prepared
+from sparselabel.data.dataset import Dataset
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.data.redraw_labels import redraw_labels
 from sparselabel.errors import ConfigError, ResourceError, RunError, SparselabelError, param
 from sparselabel.files import require_folder_to_write

@@ -17,7 +17,8 @@ from torch import nn
 from sparselabel.checksums import file_checksum
 from sparselabel.config import AUTO, Handling, Machine, TrainConfig
 from sparselabel.data.answers import file_of, last_words
-from sparselabel.data.dataset import Dataset, require_as_written
+from sparselabel.data.dataset import Dataset
+from sparselabel.data.prepared_files import require_as_written
 from sparselabel.distributed import all_reduce_sum, default_precision, start_fabric
 from sparselabel.errors import ConfigError, RunError, counted, param, spell
 from sparselabel.expected_positives.class_counts import ClassCounts

@@ -6,9 +6,9 @@ import pytest
 from PIL import Image
 
 from sparselabel.config import Preparation
-from sparselabel.data.dataset import open_prepared
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
 from sparselabel.data.prepare import prepare
+from sparselabel.data.prepared_files import open_prepared
 from sparselabel.data.readers import imagenet, reader
 from sparselabel.data.readers.raw_dataset import RawDataset
 from sparselabel.errors import DataError, DataWarning
