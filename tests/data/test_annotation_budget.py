@@ -43,6 +43,20 @@ def test_no_more_is_spent_than_there_is_and_no_question_is_asked_twice() -> None
     assert (buy(TRUTH, THINGS, "I", 4).observed != UNKNOWN).sum() == 4
 
 
+@pytest.mark.parametrize("prices", [FLAT, Prices()])
+def test_kinds_ask_the_same_questions_and_a_dearer_one_stops_earlier(prices: Prices) -> None:
+    """So what kinds bring is compared on the same draw."""
+    truth = (np.random.default_rng(0).random((400, 20)) < 0.1).astype(np.int8)
+    rows, classes = truth.nonzero()
+    middle, size = np.full((len(rows), 2), 0.5, np.float32), np.full((len(rows), 2), 0.2, np.float32)
+    things = SpatialLabels(rows, classes.astype(np.int32), middle, size)
+    asked = {kind: buy(truth, things, kind, 800, prices, seed=7).observed != UNKNOWN for kind in KINDS}
+    for points, boxes in (("SP", "SB"), ("AP", "AB")):
+        assert 450 < asked[boxes].sum() < asked[points].sum() < asked["I"].sum() == 800
+        assert not (asked[boxes] & ~asked[points]).any()
+        assert not (asked[points] & ~asked["I"]).any()
+
+
 def test_one_thing_of_several_is_chosen_at_random() -> None:
     first = [buy(TRUTH, THINGS, "SP", 100, seed=seed).spatial_labels[0] for seed in range(200)]
     assert 70 < first.count(0) < 130

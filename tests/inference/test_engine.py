@@ -212,6 +212,38 @@ def test_a_module_of_somebody_else_is_not_kept(cache: Path) -> None:
     assert not cache.exists()
 
 
+class LosesDigits(nn.Module):
+    """A network whose float32 outputs have a rounding error of about 3e-4."""
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        large = images * images.new_full((), 1 / 255) + 1e4
+        return (large.sqrt().square() - 1e4,)
+
+
+@pytest.mark.parametrize("times", [0.5, 1.5, 4])
+def test_an_engine_may_round_as_pytorch_does(times: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is compared with float64 where PyTorch's own rounding is above the tolerance."""
+
+    def loaded(module: nn.Module, *_: object) -> Any:
+        def run(inputs: Any) -> Any:
+            images = torch.from_numpy(inputs)
+            (exact,), (ours,) = module(images.double()), module(images)
+            return ((exact - times * (ours - exact)).float().numpy(),)
+
+        return run
+
+    monkeypatch.setattr(engines, "_loaded", loaded)
+    network = CompiledNetwork(LosesDigits(), "openvino")
+    images = views().float()
+    (exact,), (ours,) = LosesDigits()(images.double()), LosesDigits()(images)
+    assert float((ours - exact).abs().max() / exact.std()) > engines.TOLERANCE
+    if times < engines.ROUNDING:
+        assert network.check(images) == "openvino"
+    else:
+        with pytest.warns(ModelWarning, match="as openvino does not: its logits differ by"):
+            assert network.check(images) == TORCH
+
+
 @pytest.mark.parametrize("fault", ["differs", "fails", "shape"])
 def test_pytorch_takes_over_where_an_engine_is_wrong(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     classifier = model("test_resnet", "linear")

@@ -77,11 +77,14 @@ def buy(
     """Ask distinct random questions until the seconds are spent; PatchML's "random per annotation".
 
     ``truth`` (N, L) must be complete. ``spatial_labels`` has one per object; a yes to a class without any is
-    an answer alone.
+    an answer alone. With one seed every kind asks the same questions in the same order, and a dearer kind
+    stops earlier.
     """
     prices = prices or Prices()
     _refuse(truth, kind, seconds)
-    affordable = min(truth.size, int(seconds * (1 + ROUNDING) // _least(kind, prices)))
+    # As many are drawn for every kind: the draw depends on their number.
+    least = min(prices.answer, _least(kind, prices))
+    affordable = min(truth.size, int(seconds * (1 + ROUNDING) // least))
     return _answered(truth, spatial_labels, kind, prices, affordable, seed, seconds)
 
 
