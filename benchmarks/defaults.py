@@ -1,13 +1,16 @@
 """Which recipe and which method generalize on frozen features (docs/results.md, results/frozen-defaults.csv).
 
-    python -m benchmarks.defaults FOLDER --out FILE [--sources voc-2000 ...] [--annotators one ...]
-    python -m benchmarks.defaults --table FILE ...
+    python -m benchmarks.defaults FOLDER --out FILE [--sources coco-3000 ...] [--draws 0 ...]
+    python -m benchmarks.defaults FOLDER --out FILE --told [--halves decide]
+    python -m benchmarks.defaults --table FILE ... [--over soft ...]
 
 FOLDER has, for NAME coco, voc, scenes and scenes-dense, NAME.npz with arrays (N, L) ``truth`` and, except for
 COCO, ``area`` (of each class's largest object, as a share of the image), and the images' features
 NAME-dino.npy and NAME-mbv2.npy (N, D). A setting is a source with a number of images, an annotator who hides
 labels, a backbone, and a draw. Candidates are trained by ``train_run``, as users train them. Nothing is fully
 labeled: the epoch is chosen on a fifth of the images, whose labels are as sparse as the others'.
+
+With ``--told``, also ones that are told K, or the number of images of every class.
 
 Half of every source's label sets are for deciding, half for reporting, by a hash of their names.
 """
@@ -16,7 +19,7 @@ import argparse
 import csv
 import hashlib
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -60,6 +63,7 @@ CANDIDATES = {
 }
 BACKBONES = "dino", "mbv2"
 ANNOTATORS = "one", "largest", "frequent", "kept-40", "kept-75", "names"
+HALVES = "decide", "report"
 HELD_OUT = 0.2
 SALT = 275
 
@@ -90,8 +94,8 @@ def _hash(name: str) -> bytes:
     return hashlib.sha256(f"{SALT}/{name}".encode()).digest()
 
 
-def settings(draws: int) -> Iterator[Setting]:
-    for draw in range(draws):
+def settings(draws: Iterable[int]) -> Iterator[Setting]:
+    for draw in draws:
         for source in SOURCES:
             for annotator in annotators(source):
                 for backbone in BACKBONES:
@@ -180,15 +184,37 @@ def measured(trainer: Trainer, state: TrainingState) -> dict[str, Any]:
 Candidates = Callable[[Dataset, Path], dict[str, TrainConfig]]
 
 
-def run(
-    setting: Setting, source: Path, candidates: Candidates = lambda data, folder: CANDIDATES
-) -> Iterator[dict[str, Any]]:
+def told_nothing(data: Dataset, folder: Path) -> dict[str, TrainConfig]:
+    return CANDIDATES
+
+
+def told(data: Dataset, folder: Path) -> dict[str, TrainConfig]:
+    """The candidates without `wan` and `iun`, and those that are told the true K or every class's images."""
+    train = data.train
+    images = train.truth.counts().astype(np.float64)
+    counts = ClassCounts(
+        how="counted", classes=data.classes, images=len(train), annotated=train.observed.counts(),
+        expected=images, low=images, high=images, interval=(images.sum() / len(train),) * 2, trusted=True,
+        why="told",
+    )  # fmt: skip
+    counts.write(folder / "images.json")
+    k, every = counts.per_image, str(folder / "images.json")
+    references = {name: CANDIDATES[name] for name in ("an", "gr", "soft", "bce")}
+    return references | {
+        "soft, K": TrainConfig(method="soft", settings={"expected_positives": k}),
+        "soft, images of classes": TrainConfig(method="soft", settings={"expected_positives": every}),
+        "pu, K": TrainConfig(method="pu", settings=LIKELIHOOD | {"expected_positives": k}),
+    }
+
+
+def run(setting: Setting, source: Path, candidates: Candidates = told_nothing) -> Iterator[dict[str, Any]]:
     """The figures of every candidate, which may put files into a temporary folder."""
     counts: list[ClassCounts | None] = []
 
     def counted_once(loaders: PhaseLoaders, **given: Any) -> ClassCounts | None:
-        if "expected_positives" not in loaders.config.settings:
-            return None
+        expected = loaders.config.settings.get("expected_positives")
+        if expected != "auto":
+            return new_counts(loaders, **given) if isinstance(expected, str) else None
         if not counts:
             counts.append(new_counts(loaders, **given))
         return counts[0]
@@ -213,19 +239,22 @@ def run(
             yield vars(setting) | {"half": setting.half, "candidate": candidate} | figures
 
 
-def table(files: list[Path]) -> None:
-    """Mean test mAP by half, with 95 % intervals over label sets; both backbones of one go together."""
+def table(files: list[Path], others: list[str]) -> None:
+    """Mean test mAP by half, with 95 % intervals over label sets; backbones and draws of one go together."""
     rows = [row for file in files for row in csv.DictReader(file.open())]
-    for half in ("decide", "report"):
+    names = dict.fromkeys(row["candidate"] for row in rows)
+    for half in HALVES:
         by_setting: dict[tuple[str, ...], dict[str, float]] = {}
         for row in rows:
             if row["half"] == half:
                 key = (row["source"], row["annotator"], row["backbone"], row["draw"])
                 by_setting.setdefault(key, {})[row["candidate"]] = float(row["test"])
-        whole = {key: found for key, found in by_setting.items() if len(found) == len(CANDIDATES)}
+        whole = {key: found for key, found in by_setting.items() if len(found) == len(names)}
+        if not whole:
+            continue
         label_sets = sorted({key[:2] for key in whole})
         member = np.array([[key[:2] == one for key in whole] for one in label_sets], dtype=float)
-        values = {name: np.array([found[name] for found in whole.values()]) for name in CANDIDATES}
+        values = {name: np.array([found[name] for found in whole.values()]) for name in names}
         draws = np.random.default_rng(0).integers(0, len(label_sets), (10_000, len(label_sets)))
         weights = member[draws].sum(1)  # (draws, settings): how often each is in
 
@@ -237,11 +266,10 @@ def table(files: list[Path]) -> None:
 
         print(f"{half}: {len(label_sets)} label sets, {len(whole)} settings")
         for name, maps in values.items():
-            over, gap = maps - values["an"], values["bce"] - values["an"]
-            print(
-                f"  {name:5s} {maps.mean():.2f}; over an {interval(over)}, at worst {over.min():+.2f}; "
-                f"over gr {interval(maps - values['gr'])}; share of the gap {interval(over, gap)}"
-            )
+            over = {other: maps - values[other] for other in others}
+            parts = [f"over {one} {interval(by)}, at worst {by.min():+.2f}" for one, by in over.items()]
+            share = interval(maps - values["an"], values["bce"] - values["an"])
+            print(f"  {name:5s} {maps.mean():.2f}; {'; '.join(parts)}; share of the gap {share}")
 
 
 def main() -> None:
@@ -251,19 +279,24 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--sources", nargs="+", default=[*SOURCES])
     parser.add_argument("--annotators", nargs="+", default=ANNOTATORS)
-    parser.add_argument("--draws", type=int, default=1)
+    parser.add_argument("--halves", nargs="+", default=HALVES)
+    parser.add_argument("--draws", type=int, nargs="+", default=[0])
+    parser.add_argument("--told", action="store_true")
     parser.add_argument("--table", type=Path, nargs="+")
+    parser.add_argument("--over", nargs="+", default=["an", "gr"])
     given = parser.parse_args()
     if given.table:
-        table(given.table)
+        table(given.table, given.over)
         return
+    wanted = set(given.sources), set(given.annotators), set(given.halves)
     torch.set_num_threads(1)
     with given.out.open("a", newline="") as file:
         writer = None
         for setting in settings(given.draws):
-            if setting.source not in given.sources or setting.annotator not in given.annotators:
+            own = setting.source, setting.annotator, setting.half
+            if any(one not in some for one, some in zip(own, wanted, strict=True)):
                 continue
-            for row in run(setting, given.folder):
+            for row in run(setting, given.folder, told if given.told else told_nothing):
                 if writer is None:
                     writer = csv.DictWriter(file, [*row])
                     if not file.tell():
