@@ -8,7 +8,7 @@ known: 20,000 classes of 9 million images are 180 GB, and 60 million known label
 same index expressions, and counted by the functions here.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -455,7 +455,7 @@ class LabelTable:
                 f"labels of {shape[0]:,} images and {shape[1]:,} classes must have shape {shape}, "
                 f"not {self.matrix.shape}"
             )
-        refuse_half_characters(self.classes)
+        refuse_odd_names("class", self.classes)
         refuse_duplicates("image", self.ids)
         refuse_duplicates("class", np.asarray(self.classes, dtype=np.str_))
 
@@ -518,14 +518,14 @@ def as_labels(values: Any) -> Labels:
     return array
 
 
-def refuse_half_characters(classes: Sequence[str]) -> None:
-    """Raise if a class's name is no valid text, such as a lone surrogate from JSON."""
-    for name in classes:
+def refuse_odd_names(kind: str, names: Iterable[str]) -> None:
+    """Raise if a name is no valid text: a lone surrogate from JSON, or a file's in an old encoding."""
+    for name in names:
         try:
             name.encode()
         except UnicodeEncodeError as error:
-            problem = f"the class {name!r} has half of a character in its name"
-            raise DataError(problem, "rename it", what="classes", value=name) from error
+            problem = f"the name of the {kind} {name!r} is no text in UTF-8"
+            raise DataError(problem, "rename it", what=kind, value=name) from error
 
 
 def refuse_duplicates(kind: str, names: Texts) -> None:

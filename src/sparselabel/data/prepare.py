@@ -18,7 +18,15 @@ from sparselabel.data.annotation_budget import annotate, buys_nothing, refuse_bu
 from sparselabel.data.dataset import Dataset, open_prepared
 from sparselabel.data.decode import digest_of, load
 from sparselabel.data.external_scores import ScoreReport, apply_scores
-from sparselabel.data.labels import POSITIVE, LabelMatrix, LabelTable, Texts, compact, count_per_class
+from sparselabel.data.labels import (
+    POSITIVE,
+    LabelMatrix,
+    LabelTable,
+    Texts,
+    compact,
+    count_per_class,
+    refuse_odd_names,
+)
 from sparselabel.data.parallel import in_parallel
 from sparselabel.data.readers import READERS, options_of
 from sparselabel.data.readers import reader as reader_of
@@ -73,6 +81,7 @@ def _prepare_locked(
             f"{source.name} has no split 'train', only {listing(source.splits)}",
             "call the one to train on 'train'",
         )
+    _refuse_names_of_no_text(source, out)
     refuse_absent(source)
     _refuse_to_hide(source, how)
     if how.scores is not None:  # their errors are raised before all images are decoded
@@ -329,6 +338,14 @@ def _subsets(splits: dict[str, ObservedSplit], how: Preparation) -> dict[str, Ob
                 "keep more",
             )
     return {name: splits[name].take(rows) for name, rows in rows_of.items()}
+
+
+def _refuse_names_of_no_text(source: RawDataset, out: Path) -> None:
+    """Raise where the prepared data would have names in it that cannot be read again."""
+    refuse_odd_names("folder", [str(source.root.absolute()), str(out.absolute())])
+    for split in source.splits.values():
+        for names in (split.labels.ids, split.paths):
+            refuse_odd_names("image", names.tolist())
 
 
 def _refuse_empty(splits: dict[str, ObservedSplit]) -> None:

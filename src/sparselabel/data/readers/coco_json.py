@@ -20,7 +20,7 @@ from sparselabel.data.labels import (
     Texts,
     compact,
     refuse_duplicates,
-    refuse_half_characters,
+    refuse_odd_names,
 )
 from sparselabel.data.masks import MaskColumns, Masks, pixels_of
 from sparselabel.data.readers.json_stream import JsonBlocks
@@ -132,7 +132,7 @@ def read_categories(file: Path, categories: list[Any]) -> dict[str, tuple[int, s
     names = [str(name) for name in column(file, "category", categories, 0, "name")]
     keys = [str(key) for key in column(file, "category", categories, 0, "id")]
     with naming(file):
-        refuse_half_characters(names)
+        refuse_odd_names("class", names)
         refuse_duplicates("category", np.asarray(names, dtype=np.str_))
         refuse_duplicates("category id", np.asarray(keys, dtype=np.str_))
     return {key: (index, name) for index, (key, name) in enumerate(zip(keys, names, strict=True))}
