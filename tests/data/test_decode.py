@@ -250,3 +250,14 @@ def test_deep_gray_in_bands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert np.array_equal(
         np.asarray(load(tmp_path / "deep.png"))[..., 0], ((deep.astype(int) + 128) // 257).astype(np.uint8)
     )
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "a.dng"])
+def test_a_file_of_holes_is_not_read_whole(tmp_path: Path, name: str) -> None:
+    with (tmp_path / name).open("wb") as file:
+        file.write(b"\xff\xd8\xff")
+        file.truncate(1 << 40)
+    with pytest.raises(
+        DataError, match=rf"{name} has 1,099,511,627,776 bytes, and at most 4,294,967,296 are"
+    ):
+        load(tmp_path / name, digest=0)

@@ -31,6 +31,7 @@ FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "GIF", "BMP", "TIFF", "PPM", "JPEG2000
 
 LARGEST = 500_000_000
 """Pixels of the largest image: decoded, it takes 1.5 GB."""
+LARGEST_FILE = 1 << 32  # bytes
 WHOLE = 50_000_000  # pixels from which on an image is read at reduced size
 BAND = 1 << 20  # pixels at a time of 16-bit gray
 _ORIENTATION = 0x0112  # the tag of EXIF and TIFF
@@ -52,7 +53,7 @@ def load(
         refuse_special(path)
     try:
         if content is None and digest is not None:
-            content = Path(path).read_bytes()
+            content = read_whole(path)
         with _opened(path if content is None else io.BytesIO(content), path) as image:
             if at_least is not None:
                 image.draft(None, (at_least, at_least))
@@ -90,6 +91,15 @@ def load(
         raise DataError(problem, *(remedies or ("mend it or leave it out",)), what=path) from error
 
 
+def read_whole(path: str | Path) -> bytes:
+    """The bytes of an image file; one that is mostly holes may have terabytes of them."""
+    size = Path(path).stat().st_size
+    if size > LARGEST_FILE:
+        problem = f"{path} has {size:,} bytes, and at most {LARGEST_FILE:,} are read of an image"
+        raise DataError(problem, "leave it out", what=path, value=size)
+    return Path(path).read_bytes()
+
+
 class OtherFileError(DataError):
     """An image file is not the one that was prepared."""
 
@@ -120,7 +130,7 @@ def upright_size_of(path: str | Path, content: bytes | None = None) -> tuple[int
 def _opened(source: str | Path | io.BytesIO, path: str | Path) -> Image.Image:
     """The image in a file, or in the content of one, not yet decoded; of a RAW file its preview."""
     if str(path).lower().endswith(RAW_SUFFIXES):
-        return _preview(source.getvalue() if isinstance(source, io.BytesIO) else Path(source).read_bytes())
+        return _preview(source.getvalue() if isinstance(source, io.BytesIO) else read_whole(source))
     try:
         image = _opened_by_pillow(source, FORMATS)
     except UnidentifiedImageError as error:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from sparselabel.config import Preparation
 from sparselabel.data.annotation_budget import annotate, buys_nothing, refuse_budget, refuse_more_than_all
 from sparselabel.data.dataset import Dataset, open_prepared
-from sparselabel.data.decode import digest_of, load
+from sparselabel.data.decode import digest_of, load, read_whole
 from sparselabel.data.external_scores import ScoreReport, apply_scores
 from sparselabel.data.labels import (
     POSITIVE,
@@ -308,7 +308,7 @@ def _check_block(block: tuple[Path, Texts, StoredImages | None]) -> list[int | D
                 load(stored.file(row), content=content)
                 return digest_of(content)
             load(file)
-            return digest_of(file.read_bytes())
+            return digest_of(read_whole(file))
         except DataError as error:
             return error
         except OSError as error:
