@@ -1,4 +1,5 @@
 import io
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -6,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparselabel.errors import ConfigError, DataError, ResourceError, RunError
+from sparselabel.errors import ConfigError, DataError, ResourceError, RunError, SparselabelError
 from sparselabel.file_formats import (
     naming,
     read_array,
@@ -129,3 +130,23 @@ def test_errors_of_decoders_name_the_file() -> None:
     with pytest.raises(ConfigError, match=r"^a\.bin: ours") as named, naming(file):
         raise ConfigError("ours", value=3)
     assert (named.value.what, named.value.value) == (file, 3)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize(
+    "read",
+    [
+        read_text,
+        read_toml,
+        read_array,
+        lambda file: read_json(file, dict),
+        lambda file: read_arrays(file, {}),
+    ],
+)
+def test_nobody_waits_for_a_pipe_or_reads_a_device(tmp_path: Path, read: Any, kind: str) -> None:
+    file = tmp_path / "a"
+    os.mkfifo(file) if kind == "pipe" else file.symlink_to("/dev/zero")
+    with pytest.raises(
+        SparselabelError, match=rf"{file} cannot be read \(it is a pipe, a socket or a device\)"
+    ):
+        read(file)

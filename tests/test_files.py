@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparselabel.files import atomic_write, named, write_arrays
+from sparselabel.errors import RunError
+from sparselabel.files import atomic_write, named, write_arrays, write_json
 
 
 def test_a_file_gets_its_name_when_it_is_written(tmp_path: Path) -> None:
@@ -103,3 +104,11 @@ def test_arrays_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert error.value.filename == str(file)
     assert file.read_bytes() == good
     assert [*tmp_path.iterdir()] == [file]
+
+
+def test_a_name_that_is_no_text_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    write_json(file, {"data": "a"})
+    with pytest.raises(RunError, match=r"run\.json cannot be written: .* no text in UTF-8, '/a/caf\\udce9'"):
+        write_json(file, {"data": "/a/caf\udce9", "more": "b"})
+    assert file.read_text() == '{\n "data": "a"\n}\n'

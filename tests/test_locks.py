@@ -102,3 +102,9 @@ def test_a_lock_that_is_a_link_changes_nothing(tmp_path: Path, shared: bool) -> 
     with refused, locked(folder, shared=shared):
         pass
     assert precious.read_text() == "old"
+
+
+def test_a_lock_that_is_a_pipe_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / LOCK)
+    with pytest.raises(RunError, match=r"\.lock is no file: remove it"), locked(tmp_path):
+        pass

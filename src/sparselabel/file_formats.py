@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import stat
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 @contextmanager
 def reading(file: Path, *remedies: str, error: Errors = DataError) -> Iterator[None]:
     """Turn exceptions of code that reads a file into an error that names it."""
+    refuse_special(file, *remedies, error=error)
     try:
         yield
     except SparselabelError:
@@ -49,6 +51,17 @@ def reading(file: Path, *remedies: str, error: Errors = DataError) -> Iterator[N
         line = getattr(problem, "lineno", None)  # that XML's parsers tell
         where = None if line is None else f"line {line:,}"
         raise unreadable(file, reason, *remedies, error=error, where=where) from problem
+
+
+def refuse_special(file: Path | str, *remedies: str, error: Errors = DataError) -> None:
+    """Raise for a pipe, a socket or a device, also behind a link, where reading may never end."""
+    try:
+        mode = os.stat(file).st_mode  # noqa: PTH116 - it is called for every image
+    except (OSError, ValueError):
+        return  # opening it says more
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        problem = f"{file} cannot be read (it is a pipe, a socket or a device)"
+        raise error(problem, *(remedies or ("leave it out",)), what=file)
 
 
 @contextmanager
@@ -233,9 +246,7 @@ def read_arrays(
         lacking = [name for name in layouts if name not in members]
         if lacking:
             raise ValueError(f"it lacks {', '.join(lacking)}")
-        size = sum(info.file_size for info in members.values())
-        if size > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2:
-            raise ValueError(f"its arrays are of {size:,} bytes, more than half of this machine's memory")
+        refuse_packed(sum(info.file_size for info in archive.infolist()))
         for name in [*layouts, *(name for name in members if name not in layouts)]:
             with archive.open(members[name]) as stream:
                 _refuse_header(stream, members[name].file_size)
@@ -244,6 +255,12 @@ def read_arrays(
             _refuse_half_characters(arrays[name])
     refuse_other_layout(file, arrays, layouts, *remedies, error=error)
     return arrays
+
+
+def refuse_packed(size: int, share: float = 0.5) -> None:
+    """Raise if what is unpacked at once has more bytes than a share of this machine's memory."""
+    if size > share * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+        raise ValueError(f"it unpacks to {size:,} bytes, more than {share:.0%} of this machine's memory")
 
 
 def refuse_other_layout(

@@ -87,8 +87,14 @@ def _partial_of(path: Path) -> tuple[Path, int | None]:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text in UTF-8 atomically, its line ends as they are."""
+    try:
+        content = text.encode()
+    except UnicodeEncodeError as error:  # a file's name, in an old encoding
+        name = text[text.rfind('"', 0, error.start) + 1 :].partition('"')[0][:200]
+        problem = f"{path} cannot be written: there is a name in it that is no text in UTF-8, {name!r}"
+        raise RunError(problem, "rename the file or folder", what=path, value=name) from error
     with atomic_write(path) as partial:
-        partial.write_text(text, encoding="utf-8", newline="")
+        partial.write_bytes(content)
 
 
 def write_json(path: Path, content: Any) -> None:

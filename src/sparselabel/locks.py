@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import shlex
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,6 +71,8 @@ def _take(path: Path, file: Path, remedies: tuple[str, ...], shared: bool) -> in
             require_folder_to_write(file.parent)  # says why not
             raise
         try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # a pipe: whoever reads it would wait
+                raise RunError(f"{file} is no file", "remove it", what=file)
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             if not _is(descriptor, file):  # its holder has just removed it
                 os.close(descriptor)

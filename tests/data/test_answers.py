@@ -94,7 +94,7 @@ def test_files_of_another_kind(tmp_path: Path) -> None:
     other.write_text("image,label\na.jpg,ant\n")
     with pytest.raises(DataError, match="is not a file of answers: its columns must be image, label, value"):
         read_answers(other)
-    with pytest.raises(DataError, match=r"gone\.csv is not there: give a file of answers"):
+    with pytest.raises(DataError, match=r"gone\.csv is not there, or not a file: give a file of answers"):
         read_answers(tmp_path / "gone.csv")
     other.write_bytes(HEADER + b"\xff,ant,1,now,ann\n")
     with pytest.raises(DataError, match="is not text in UTF-8"):

@@ -241,3 +241,23 @@ def test_a_raw_file_of_nothing_but_beginnings_is_soon_given_up(
         load(file)
     assert len(opened) == 32
     assert max(opened) == 1 << 18
+
+
+def test_deep_gray_in_bands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = np.random.default_rng(0).integers(0, 65536, (70, 50), np.uint16)
+    Image.fromarray(deep).save(tmp_path / "deep.png")
+    monkeypatch.setattr(decode, "BAND", 640)  # twelve rows, and ten at the end
+    assert np.array_equal(
+        np.asarray(load(tmp_path / "deep.png"))[..., 0], ((deep.astype(int) + 128) // 257).astype(np.uint8)
+    )
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "a.dng"])
+def test_a_file_of_holes_is_not_read_whole(tmp_path: Path, name: str) -> None:
+    with (tmp_path / name).open("wb") as file:
+        file.write(b"\xff\xd8\xff")
+        file.truncate(1 << 40)
+    with pytest.raises(
+        DataError, match=rf"{name} has 1,099,511,627,776 bytes, and at most 4,294,967,296 are"
+    ):
+        load(tmp_path / name, digest=0)

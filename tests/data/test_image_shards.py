@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from sparselabel.data import remote_files
+from sparselabel.data import image_shards, remote_files
 from sparselabel.data.image_paths import check_image_words, image_paths, images, parts
 from sparselabel.data.image_shards import ShardImage, check_shard, read_image, shard_images, table_images
 from sparselabel.data.stored_images import scan
 from sparselabel.errors import ConfigError, DataError
+from sparselabel.resources import forget_peak, peak_memory
 from tests.data.http_files import Ranges, served
 from tests.data.shards import png, write_table, write_tar
 from tests.inference.stub import predictor
@@ -290,8 +291,8 @@ def test_a_table_that_names_a_pipe_keeps_nobody_waiting(tmp_path: Path, scheme: 
     assert isinstance(pipe, ShardImage)
     assert isinstance(device, ShardImage)
     assert (pipe.content, device.content) == (b"", b"")
-    assert f"{tmp_path}/pipe.jpg cannot be read as an image (it is a pipe, a socket or a" in pipe.problem
-    assert "/dev/zero cannot be read as an image (it is a pipe, a socket or a device)" in device.problem
+    assert f"{tmp_path}/pipe.jpg cannot be read (it is a pipe, a socket or a" in pipe.problem
+    assert "/dev/zero cannot be read (it is a pipe, a socket or a device)" in device.problem
 
 
 def test_an_image_that_claims_terabytes(tmp_path: Path) -> None:
@@ -377,3 +378,19 @@ def test_a_column_without_a_name(folder: Path) -> None:  # found by the fuzzer
     write_table(Path("e.parquet"), {"": ["photos/a.png"], "size": [3]})
     with pytest.raises(DataError, match="has no column of images that goes by a usual name"):
         table_images("e.parquet")
+
+
+def test_one_large_image_in_every_row_is_in_memory_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pa = pytest.importorskip("pyarrow")
+    file, size = str(tmp_path / "t.parquet"), 20 << 20
+    one = pa.array([bytes(size)]).dictionary_encode().take(pa.array([0] * 50))
+    write_table(Path(file), {"image": one}, rows=50)
+    before = peak_memory()
+    forget_peak()
+    assert [len(image.content) for image in shard_images(file)] == [size] * 50
+    assert peak_memory() - before < 10 * size
+    monkeypatch.setattr(image_shards, "LARGEST_GROUP", 30 * size)
+    with pytest.raises(DataError, match=r"t\.parquet: the images of row group 0 have more than"):
+        image_shards.row_group(file, "image", 0)

@@ -685,3 +685,17 @@ def test_the_published_labels_of_voc(tmp_path: Path) -> None:
         row.split()[0]: [int(number) for number in row.split()[1:]] for row in TABLE_K3.split("\n")
     }
     assert [int(column.sum()) for column in columns[::2]] == [6665, 1666, 8351]
+
+
+def test_names_that_are_no_text_are_refused_before_images_are_decoded(tmp_path: Path) -> None:
+    odd = "caf\udce9"  # as Python has names of files in an old encoding
+    for name in (f"{odd}.jpg", "a.jpg"):
+        file = tmp_path / "photos/cat" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"the name of the image 'cat/caf\\udce9\.jpg' is no text in UTF-8"):
+        prepare(folder.read(tmp_path / "photos"), tmp_path / "data", Preparation())
+    (tmp_path / "photos").rename(tmp_path / odd)
+    (tmp_path / odd / f"cat/{odd}.jpg").unlink()
+    with pytest.raises(DataError, match=r"the name of the folder .* is no text in UTF-8: rename it"):
+        prepare(folder.read(tmp_path / odd), tmp_path / "data", Preparation())

@@ -3,13 +3,14 @@
 import csv
 import io
 import json
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import DEFAULT, patch
 
 import numpy as np
 from PIL import Image
@@ -62,6 +63,16 @@ def _table(text: str) -> Write:
         _texts(folder, {"labels.csv": text})
 
     return write
+
+
+def _encoded(folder: Path) -> None:
+    _images(folder, "a.jpg", "b.jpg")
+    (folder / "labels.tsv").write_bytes(LONG.replace(",", "\t").encode("utf-16"))
+    (folder / "labels.csv").write_bytes(LONG.encode("cp1252"))
+
+
+def _read_encoded(folder: Path) -> object:
+    return [reader("table")(folder / name) for name in ("labels.tsv", "labels.csv")]
 
 
 def _xlsx(folder: Path) -> None:
@@ -550,23 +561,28 @@ def _figures(folder: Path) -> None:
         shares=np.ones((1, 3), np.float32), areas=np.ones(1, np.float32),
     )  # fmt: skip
     write_arrays(
+        run.maps_file("test"), **pair, scores=np.full(2, 0.5, np.float32),
+        cells=np.zeros((2, 3, 3), np.float32),
+    )  # fmt: skip
+    write_arrays(
         run.watched / "0001.npz", rows=np.array([0, 2]), scores=np.zeros((2, 2), np.float32),
         maps=np.zeros((2, 2, 3, 3), np.float16),
     )  # fmt: skip
 
 
 def _read_figures(folder: Path) -> object:
-    from sparselabel.report.examples import missing_rows, read_missing
+    from sparselabel.report.examples import _read_maps, missing_rows, read_missing
     from sparselabel.report.figures.localization_examples import _read_run as read_located
     from sparselabel.report.figures.watched_images import Watched
     from sparselabel.report.run_data import read_runs
 
     with _opened_once(folder):
         about = read_runs([_run_of(folder)])
-        missing = read_missing(about)
+        missing, maps = read_missing(about), _read_maps(about, "test")
         watched = Watched(folder / "run")
         names = [str(watched.split.truth.ids[row]) for row in watched.last.rows]
-        return missing and missing_rows(about, missing), names, read_located(folder / "run", "test").scores
+        located = read_located(folder / "run", "test")
+        return missing and missing_rows(about, missing), maps, names, located.scores
 
 
 def _large_scores(folder: Path) -> None:
@@ -682,6 +698,26 @@ def _read_comparison(folder: Path) -> object:
     return Comparison.open(folder).outcomes
 
 
+SWEEP = "method,varied,value,validation,validation_spread,test,spread\n" + "".join(
+    f"{method},gamma,{value},50.5,.5,49.5,1.5\n" for method in ("an", "en") for value in (1, 2)
+)
+NUMBERS = "method,annotation,training_labels,test,spread\nan,points:0.5,100,49.5,1.5\nen,,200,50.5,\n"
+
+
+def _tables(folder: Path) -> None:
+    _texts(folder, {"sweep.csv": SWEEP, "numbers.csv": NUMBERS})
+
+
+def _read_tables(folder: Path) -> object:
+    from sparselabel.report.figures import sweep_curve
+
+    drawing = {"_figure": DEFAULT, "log_curves": DEFAULT, "save": DEFAULT}
+    with patch.multiple(sweep_curve, **drawing):
+        sweep_curve.draw_sweep([folder / "sweep.csv"], "test", folder / "a.png")
+        sweep_curve.draw_label_numbers([folder / "numbers.csv"], folder / "a.png")
+    return None
+
+
 def _weights(folder: Path) -> None:
     import torch
     from safetensors.torch import save_file
@@ -692,13 +728,15 @@ def _weights(folder: Path) -> None:
         "n": torch.zeros((), dtype=torch.int64),
     }
     save_file(tensors, folder / "weights.safetensors")
-    torch.save({"state_dict": tensors, "best": 0.5}, folder / "weights.pt")
+    content = {"state_dict": tensors, "best": 0.5}
+    torch.save(content, folder / "weights.pt")
+    torch.save(content, folder / "weights.pth", _use_new_zipfile_serialization=False)
 
 
 def _read_weights(folder: Path) -> object:
     from sparselabel.models.weights import read_tensors, refuse_not_finite
 
-    for name in ("weights.safetensors", "weights.pt"):
+    for name in ("weights.safetensors", "weights.pt", "weights.pth"):
         refuse_not_finite(read_tensors(folder / name), folder / name)
     return None
 
@@ -707,9 +745,26 @@ def _image_files(folder: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 255, (12, 16, 3), dtype=np.uint8)
     folder.mkdir(exist_ok=True)
     for name in ("a.jpg", "a.png", "a.webp", "a.bmp", "a.gif", "a.tif"):
-        stream = io.BytesIO()
-        Image.fromarray(pixels).save(stream, Image.registered_extensions()[Path(name).suffix])
-        (folder / name).write_bytes(stream.getvalue())
+        (folder / name).write_bytes(_coded(pixels, Image.registered_extensions()[Path(name).suffix]))
+
+
+def _coded(pixels: Any, form: str) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, form)
+    return stream.getvalue()
+
+
+def _rare_image_files(folder: Path) -> None:
+    """The formats of phones and cameras; of a RAW file there is a directory of TIFF, and a JPEG inside."""
+    import pillow_heif
+
+    pillow_heif.register_heif_opener()
+    pixels = np.random.default_rng(0).integers(0, 255, (16, 32, 3), dtype=np.uint8)
+    for name, form in (("a.avif", "AVIF"), ("a.jp2", "JPEG2000"), ("a.ppm", "PPM"), ("a.heic", "HEIF")):
+        (folder / name).write_bytes(_coded(pixels, form))
+    (folder / "deep.png").write_bytes(_coded(pixels[..., 0].astype(np.uint16) * 257, "PNG"))
+    directory = struct.pack("<HHHIHHI", 1, 0x0112, 3, 1, 6, 0, 0)
+    (folder / "a.dng").write_bytes(b"II*\0" + struct.pack("<I", 8) + directory + _coded(pixels, "JPEG"))
 
 
 def _read_image_files(folder: Path) -> object:
@@ -812,6 +867,7 @@ FORMATS: dict[str, Format] = {
     "table several": Format(_table(SEVERAL), _source("table", "labels.csv"), ("labels.csv",)),
     "table long": Format(_table(LONG), _source("table", "labels.csv"), ("labels.csv",)),
     "table wide": Format(_table(WIDE), _source("table", "labels.csv"), ("labels.csv",)),
+    "table encoded": Format(_encoded, _read_encoded, ("labels.*",)),
     "table xlsx": Format(_xlsx, _source("table", "labels.xlsx"), ("labels.xlsx",)),
     "table parquet": Format(_parquet, _source("table", "labels.parquet"), ("labels.parquet",)),
     "coco": Format(_coco, _source("coco", "instances.json"), ("instances.json",)),
@@ -861,8 +917,10 @@ FORMATS: dict[str, Format] = {
     "review scores": Format(_review_scores, _read_review_scores, ("run/review-scores.*",)),
     "scenes": Format(_scenes, _read_scenes, ("scenes.json", "*.npz", "masks/*/*.png")),
     "comparison": Format(_run, _read_comparison, ("comparison.json",)),
-    "weights": Format(_weights, _read_weights, ("weights.safetensors", "weights.pt")),
+    "tables of comparisons": Format(_tables, _read_tables, ("*.csv",)),
+    "weights": Format(_weights, _read_weights, ("weights.*",)),
     "images": Format(_image_files, _read_image_files, ("*",)),
+    "rare images": Format(_rare_image_files, _read_image_files, ("*",)),
     "shards of images": Format(_shards, _read_shards, ("a.tar", "b.tgz", "*.parquet")),
     "job on a cluster": Format(_job, _read_job, ("out/*.json", "out/*/*.json")),
     "features": Format(_features, _read_features, ("features.*",)),

@@ -65,8 +65,8 @@ class Sample:
         file, content = self.damaged(seed, number)
         return self.fault_of(file, content)
 
-    def fault_of(self, file: Path, content: bytes) -> str:
-        """The same, of a file's content."""
+    def fault_of(self, file: Path, content: bytes | None) -> str:
+        """The same, of a file's content; None: of what is there under its name."""
         try:
             error = self.refusal(file, content)
         except (Exception, TooSlow) as error:
@@ -76,9 +76,10 @@ class Sample:
             return ""
         return f"no file is named: {error}"[:300]
 
-    def refusal(self, file: Path, content: bytes) -> SparselabelError | None:
+    def refusal(self, file: Path, content: bytes | None) -> SparselabelError | None:
         """How a file's content is refused; None if it can be read. Other errors come through."""
-        file.write_bytes(content)
+        if content is not None:
+            file.write_bytes(content)
         try:
             with _limit():
                 FORMATS[self.name].read(self.folder)
@@ -86,6 +87,8 @@ class Sample:
             return error
         finally:
             for changed in self.files if self.name == "predictions" else [file]:  # which mends its files
+                if content is None:
+                    changed.unlink(missing_ok=True)
                 changed.write_bytes(self.whole[changed])
         return None
 

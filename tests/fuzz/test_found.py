@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from tests.fuzz.formats import CVAT, FORMATS
@@ -107,6 +108,25 @@ def not_finite(content: bytes) -> bytes:
     scores = np.load(io.BytesIO(content))["scores"]
     scores[0, 1] = np.inf
     return npz_with(scores=scores)(content)
+
+
+def torch_file(content: Any) -> bytes:
+    stream = io.BytesIO()
+    torch.save(content, stream)
+    return stream.getvalue()
+
+
+def workbook_of(cell: bytes) -> Callable[[bytes], bytes]:
+    """A workbook with another text for a class."""
+
+    def change(content: bytes) -> bytes:
+        stream = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(stream, "w", 8) as new:
+            for name in old.namelist():
+                new.writestr(name, old.read(name).replace(b">cat<", b">%b<" % cell))
+        return stream.getvalue()
+
+    return change
 
 
 RESULT = (0, "annotations", 0, "result", 1)
@@ -231,6 +251,10 @@ CASES: list[tuple[str, str, Damage]] = [
     ("predictions", "p.jsonl.partial", b'{"image": "\xff"}\n'),
     ("predictions", "p.csv.partial", b"name,labels\na,b\n"),
     ("predictions", "p.csv.partial.json", DEEP),
+    ("weights", "weights.pt", torch_file({"a": torch.eye(2).to_sparse()})),
+    ("weights", "weights.pth", torch_file({"a": torch.empty(2, device="meta")})),
+    ("tables of comparisons", "sweep.csv", lambda content: content.replace(b"en,gamma", b"en,mu")),
+    ("table xlsx", "labels.xlsx", workbook_of(b"c" * 200_000)),
 ]
 
 

@@ -1,5 +1,6 @@
 import csv
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -149,9 +150,31 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
 @pytest.mark.skipif(not FULL.exists(), reason="needs a device that is always full")
 def test_a_full_disk_is_named_by_the_file(tmp_path: Path) -> None:
     out = tmp_path / "a.csv"
-    (tmp_path / "a.csv.partial").symlink_to(FULL)
     output = opened(out)
+    output._file.close()
+    output._file = FULL.open("w")
+    output.write(FOUND[0])
     with pytest.raises(OSError, match="No space left") as raised:
         output.finish()
     assert raised.value.filename == str(out)
     assert not out.exists()
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_what_lies_among_the_photos_is_not_written_to(tmp_path: Path, resume: bool) -> None:
+    own, out = tmp_path / "own", tmp_path / "a.csv"
+    own.write_text("mine\n")
+    (tmp_path / "a.csv.partial.json").write_text(json.dumps(ABOUT | {"all_scores": False}))
+    partial = tmp_path / "a.csv.partial"
+    for target in (own, Path("new"), None):
+        if target is None:
+            os.mkfifo(partial)
+        else:
+            partial.symlink_to(target)
+        output = opened(out, resume=resume)
+        output.write(FOUND[0])
+        output.finish()
+        assert out.read_text().splitlines()[1].startswith("a.jpg,")
+        out.unlink()
+    assert own.read_text() == "mine\n"
+    assert not (tmp_path / "new").exists()

@@ -1,3 +1,4 @@
+import json
 import pickle
 import re
 import tarfile
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sparselabel.errors import DataWarning, ModelError
-from sparselabel.models.weights import load_weights, read_tensors
+from sparselabel.models.weights import load_weights, no_larger_than, read_tensors
 
 
 def small(width: int = 4) -> nn.Module:
@@ -234,3 +235,43 @@ def test_a_missing_file(tmp_path: Path) -> None:
         read_tensors(tmp_path / "none.pth")
     with pytest.raises(ModelError, match=f"{tmp_path.name} is a folder: give a file, `pretrained` or `none`"):
         read_tensors(tmp_path)
+
+
+ODD = {
+    "meta": lambda: torch.empty(3, device="meta"),
+    "sparse": lambda: torch.eye(3).to_sparse(),
+    "csr": lambda: torch.eye(3).to_sparse_csr(),
+    "quantized": lambda: torch.quantize_per_tensor(torch.zeros(2), 0.1, 0, torch.qint8),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_that_are_no_plain_numbers_are_refused(tmp_path: Path, kind: str) -> None:
+    torch.save({"fc.weight": ODD[kind](), "a": torch.zeros(2)}, tmp_path / "w.pt")
+    with pytest.raises(
+        ModelError, match=r"w\.pt has tensors that are no plain numbers .*fc\.weight \(torch\."
+    ):
+        read_tensors(tmp_path / "w.pt")
+
+
+def test_numbers_of_half_a_byte_are_refused(tmp_path: Path) -> None:
+    header = json.dumps({"a": {"dtype": "F4", "shape": [4], "data_offsets": [0, 2]}}).encode()
+    (tmp_path / "w.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(2))
+    with pytest.raises(ModelError, match=r"w\.safetensors .*"):
+        read_tensors(tmp_path / "w.safetensors")
+
+
+def test_a_network_much_larger_than_its_weights_is_not_made(tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(bytes(100))
+    with no_larger_than(file):
+        nn.Linear(100, 100)
+    with (
+        pytest.raises(
+            ModelError, match=r"model\.safetensors has 100 bytes, and the network of its run takes more"
+        ),
+        no_larger_than(file),
+    ):
+        timm.create_model("vit_7b_patch16_dinov3")
+    nn.Linear(10_000, 10_000)  # nothing is counted afterwards

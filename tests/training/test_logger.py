@@ -93,3 +93,14 @@ def test_epochs_without_a_checkpoint_begin_anew_and_it_is_said(
 def test_a_loss_that_went_astray_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Log(Run(tmp_path), speaks=True).epoch(RECORD | {"losses": {"labels": 7e31, "count": 99999.0}})
     assert capsys.readouterr().err == "epoch   1 (head) | labels 7.000e+31 count 99999.0000\n"
+
+
+def test_metrics_are_not_written_through_a_link(tmp_path: Path) -> None:
+    run, own = Run(tmp_path / "run"), tmp_path / "own"
+    run.path.mkdir()
+    run.metrics_file.symlink_to(own)
+    log = Log(run, speaks=True, quiet=True)
+    log.keep_epochs(0)
+    log.epoch(RECORD)
+    assert not own.exists()
+    assert len(run.metrics_file.read_text().splitlines()) == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sparselabel.file_formats import naming, read_toml
-from sparselabel.files import atomic_write
+from sparselabel.files import write_text
 from sparselabel.schema import from_dict
 
 Config = TypeVar("Config")
@@ -14,8 +14,7 @@ Config = TypeVar("Config")
 
 def save(config: Any, path: Path) -> None:
     """Write a resolved configuration as TOML, atomically."""
-    with atomic_write(path) as partial:
-        partial.write_text("\n".join(_lines(asdict(config))) + "\n", encoding="utf-8")
+    write_text(path, "\n".join(_lines(asdict(config))) + "\n")
 
 
 def load(kind: type[Config], path: Path) -> Config:

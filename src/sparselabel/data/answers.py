@@ -25,6 +25,7 @@ import numpy.typing as npt
 from sparselabel.data.dataset import Dataset, PreparedSplit
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN, LabelMatrix, SparseLabels, Texts
 from sparselabel.errors import DataError, DataWarning, command, counted, listing, nearest
+from sparselabel.file_formats import reading
 
 COLUMNS = ("image", "label", "value", "time", "reviewer")
 OTHER_ANSWERS = "give the answers that belong to this data"
@@ -72,11 +73,8 @@ def read_answers(file: Path) -> list[Answer]:
 
     ``review/answer_log.py`` repairs such a file before it appends to it.
     """
-    try:
+    with reading(file, f"give a file of answers, as {command('review')} writes it"):
         content = file.read_bytes()
-    except (FileNotFoundError, IsADirectoryError):
-        remedy = f"give a file of answers, as {command('review')} writes it"
-        raise DataError(f"{file} is not there", remedy) from None
     # The header of a file that is not ours is refused below.
     end = finished_length(file, content) if has_our_columns(content) else len(content)
     return list(_lines_of(file, content[:end]))

@@ -7,8 +7,6 @@ read at reduced size, and above ``LARGEST`` not at all.
 import hashlib
 import io
 import math
-import os
-import stat
 import struct
 import threading
 import warnings
@@ -20,6 +18,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from sparselabel.errors import DataError
+from sparselabel.file_formats import refuse_special
 
 RAW_SUFFIXES = (".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".pef", ".raf", ".srw")
 SUFFIXES = (
@@ -32,7 +31,9 @@ FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "GIF", "BMP", "TIFF", "PPM", "JPEG2000
 
 LARGEST = 500_000_000
 """Pixels of the largest image: decoded, it takes 1.5 GB."""
+LARGEST_FILE = 1 << 32  # bytes
 WHOLE = 50_000_000  # pixels from which on an image is read at reduced size
+BAND = 1 << 20  # pixels at a time of 16-bit gray
 _ORIENTATION = 0x0112  # the tag of EXIF and TIFF
 _FILTERS = threading.Lock()  # Python's warning filters belong to all threads
 
@@ -52,7 +53,7 @@ def load(
         refuse_special(path)
     try:
         if content is None and digest is not None:
-            content = Path(path).read_bytes()
+            content = read_whole(path)
         with _opened(path if content is None else io.BytesIO(content), path) as image:
             if at_least is not None:
                 image.draft(None, (at_least, at_least))
@@ -90,6 +91,15 @@ def load(
         raise DataError(problem, *(remedies or ("mend it or leave it out",)), what=path) from error
 
 
+def read_whole(path: str | Path) -> bytes:
+    """The bytes of an image file; one that is mostly holes may have terabytes of them."""
+    size = Path(path).stat().st_size
+    if size > LARGEST_FILE:
+        problem = f"{path} has {size:,} bytes, and at most {LARGEST_FILE:,} are read of an image"
+        raise DataError(problem, "leave it out", what=path, value=size)
+    return Path(path).read_bytes()
+
+
 class OtherFileError(DataError):
     """An image file is not the one that was prepared."""
 
@@ -120,7 +130,7 @@ def upright_size_of(path: str | Path, content: bytes | None = None) -> tuple[int
 def _opened(source: str | Path | io.BytesIO, path: str | Path) -> Image.Image:
     """The image in a file, or in the content of one, not yet decoded; of a RAW file its preview."""
     if str(path).lower().endswith(RAW_SUFFIXES):
-        return _preview(source.getvalue() if isinstance(source, io.BytesIO) else Path(source).read_bytes())
+        return _preview(source.getvalue() if isinstance(source, io.BytesIO) else read_whole(source))
     try:
         image = _opened_by_pillow(source, FORMATS)
     except UnidentifiedImageError as error:
@@ -229,17 +239,6 @@ def _tiff_orientation(content: bytes) -> int:
     return 1
 
 
-def refuse_special(path: str | Path) -> None:
-    """Raise for a pipe, a socket or a device, where reading may never end."""
-    try:
-        mode = os.stat(path).st_mode  # noqa: PTH116 - it is called for every image
-    except (OSError, ValueError):
-        return  # opening it says more
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        problem = f"{path} cannot be read as an image (it is a pipe, a socket or a device)"
-        raise DataError(problem, "leave it out", what=path)
-
-
 @contextmanager
 def _pillow_warnings() -> Iterator[None]:
     """Ignore Pillow's warnings of odd metadata."""
@@ -253,13 +252,22 @@ def as_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "F":
         raise DataError("floating-point pixels (mode F) have no agreed white, save it with 8 or 16 bits")
     if image.mode.startswith("I"):
-        deep = np.asarray(image).astype(np.int64)
-        if deep.min() < 0 or deep.max() > 65535:
-            raise DataError(f"its gray values go from {deep.min()} to {deep.max()}, beyond 16 bits")
-        image = Image.fromarray(((deep + 128) // 257).astype(np.uint8))
+        image = _eight_bits(image)
     if image.has_transparency_data:
-        transparent = image.convert("RGBA")
+        transparent = image if image.mode == "RGBA" else image.convert("RGBA")
         opaque = Image.new("RGB", image.size, "white")
         opaque.paste(transparent, mask=transparent.getchannel("A"))
         return opaque
     return image.convert("RGB")
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """16-bit gray as 8-bit gray, by bands of rows: a giant image as whole numbers would take gigabytes."""
+    gray, rows = Image.new("L", image.size), max(1, BAND // image.width)
+    for top in range(0, image.height, rows):
+        band = image.crop((0, top, image.width, min(top + rows, image.height)))
+        deep = np.asarray(band).astype(np.int64)
+        if deep.min() < 0 or deep.max() > 65535:
+            raise DataError(f"it has gray values from {deep.min()} to {deep.max()}, beyond 16 bits")
+        gray.paste(Image.fromarray(((deep + 128) // 257).astype(np.uint8)), (0, top))
+    return gray

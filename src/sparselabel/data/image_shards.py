@@ -29,7 +29,7 @@ ATTRIBUTES = (
     *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
 )
-ROWS = 64  # of a table, at a time in memory
+LARGEST_GROUP = 1 << 33  # bytes of the images of a row group, which training reads at once
 BRING_WHOLE = ("bring the whole file", "leave it out")
 
 
@@ -242,22 +242,30 @@ def _rows(file: str, images: TableImages, groups: tuple[int, int]) -> Iterator[S
 
 
 def _cells_of_group(table: Any, column: str, names: str | None, group: int) -> Iterator[tuple[Any, Any]]:
-    """Names and values of a row group, of which a few rows are in memory at a time."""
+    """Names and values of a row group, one row at a time: a table may have one large value in every row."""
     columns = [column] + ([names] if names else [])
-    for batch in table.iter_batches(ROWS, row_groups=[group], columns=columns, use_threads=False):
-        values = batch.column(column).to_pylist()
-        named = batch.column(names).to_pylist() if names else [None] * len(values)
-        yield from zip(named, values, strict=True)
+    for row in table.iter_batches(1, row_groups=[group], columns=columns, use_threads=False):
+        yield row.column(names)[0].as_py() if names else None, row.column(column)[0].as_py()
 
 
 def rows_of_group(file: str, column: str, names: str | None, group: int) -> Iterator[tuple[Any, bytes]]:
     """Names and images of a table's row group; empty bytes for a missing image."""
+    size = 0
     with _open_table(file) as table:
         for name, value in _cells_of_group(table, column, names, group):
             if isinstance(value, dict):  # Hugging Face's
-                yield value.get("path") if name is None else name, value.get("bytes") or b""
+                shown, content = value.get("path") if name is None else name, value.get("bytes") or b""
             else:
-                yield name, value or b""
+                shown, content = name, value or b""
+            size += len(content)
+            if size > LARGEST_GROUP:
+                raise DataError(
+                    f"{file}: the images of row group {group:,} have more than {LARGEST_GROUP:,} bytes",
+                    "write smaller row groups",
+                    what=file,
+                    where=group,
+                )
+            yield shown, content
 
 
 def row_group(file: str, column: str, group: int) -> list[bytes]:

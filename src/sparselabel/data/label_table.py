@@ -1,6 +1,6 @@
 """``LabelTable``: the labels of named images for named classes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,7 +59,7 @@ class LabelTable:
                 f"labels of {shape[0]:,} images and {shape[1]:,} classes must have shape {shape}, "
                 f"not {self.matrix.shape}"
             )
-        refuse_half_characters(self.classes)
+        refuse_odd_names("class", self.classes)
         refuse_duplicates("image", self.ids)
         refuse_duplicates("class", np.asarray(self.classes, dtype=np.str_))
 
@@ -108,14 +108,14 @@ class LabelTable:
         return LabelTable(self.ids[index], self.classes, take_rows(self.matrix, index))
 
 
-def refuse_half_characters(classes: Sequence[str]) -> None:
-    """Raise if a class's name is no valid text, such as a lone surrogate from JSON."""
-    for name in classes:
+def refuse_odd_names(kind: str, names: Iterable[str]) -> None:
+    """Raise if a name is no valid text: a lone surrogate from JSON, or a file's in an old encoding."""
+    for name in names:
         try:
             name.encode()
         except UnicodeEncodeError as error:
-            problem = f"the class {name!r} has half of a character in its name"
-            raise DataError(problem, "rename it", what="classes", value=name) from error
+            problem = f"the name of the {kind} {name!r} is no text in UTF-8"
+            raise DataError(problem, "rename it", what=kind, value=name) from error
 
 
 def refuse_duplicates(kind: str, names: Texts) -> None:

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from sparselabel.config import Preparation
 from sparselabel.data.annotation_budget import annotate, buys_nothing, refuse_budget, refuse_more_than_all
 from sparselabel.data.dataset import Dataset
-from sparselabel.data.decode import digest_of, load
+from sparselabel.data.decode import digest_of, load, read_whole
 from sparselabel.data.external_scores import ScoreReport, apply_scores
-from sparselabel.data.label_table import LabelTable
+from sparselabel.data.label_table import LabelTable, refuse_odd_names
 from sparselabel.data.labels import POSITIVE, LabelMatrix, Texts, compact, count_per_class
 from sparselabel.data.parallel import in_parallel
 from sparselabel.data.prepared_files import open_prepared
@@ -75,6 +75,7 @@ def _prepare_locked(
             f"{source.name} has no split 'train', only {listing(source.splits)}",
             "call the one to train on 'train'",
         )
+    _refuse_names_of_no_text(source, out)
     refuse_absent(source)
     _refuse_to_hide(source, how)
     if how.scores is not None:  # their errors are raised before all images are decoded
@@ -301,7 +302,7 @@ def _check_block(block: tuple[Path, Texts, StoredImages | None]) -> list[int | D
                 load(stored.file(row), content=content)
                 return digest_of(content)
             load(file)
-            return digest_of(file.read_bytes())
+            return digest_of(read_whole(file))
         except DataError as error:
             return error
         except OSError as error:
@@ -331,6 +332,14 @@ def _subsets(splits: dict[str, ObservedSplit], how: Preparation) -> dict[str, Ob
                 "keep more",
             )
     return {name: splits[name].take(rows) for name, rows in rows_of.items()}
+
+
+def _refuse_names_of_no_text(source: RawDataset, out: Path) -> None:
+    """Raise where the prepared data would have names in it that cannot be read again."""
+    refuse_odd_names("folder", [str(source.root.absolute()), str(out.absolute())])
+    for split in source.splits.values():
+        for names in (split.labels.ids, split.paths):
+            refuse_odd_names("image", names.tolist())
 
 
 def _refuse_empty(splits: dict[str, ObservedSplit]) -> None:

@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import IO, Any, TypeVar
 
-from sparselabel.data.decode import refuse_special
 from sparselabel.data.parallel import map_ahead
 from sparselabel.errors import ConfigError, DataError, SparselabelError
+from sparselabel.file_formats import refuse_special
 
 READ_AHEAD = 1 << 23  # bytes per request when a file is read sequentially
 THREADS = 16  # concurrent requests: most of a request is waiting

@@ -106,7 +106,7 @@ class PredictionWriter:
     def _opened(self, out: Path, resume: bool) -> IO[str]:
         partial = _partial(out)
         self._lock.enter_context(locked(out.parent, ANOTHER_OUT, file=out.name))
-        if resume and partial.is_file() and _about(out).is_file():
+        if resume and partial.is_file() and not partial.is_symlink() and _about(out).is_file():
             before = read_json(_about(out), dict, f"remove {_partial(out)} and begin anew")
             if before != self._about:
                 other = [key for key in self._about if before.get(key) != self._about[key]]
@@ -118,7 +118,8 @@ class PredictionWriter:
             self.done = _whole_lines(partial, header=not self.json)
             return partial.open("a", encoding="utf-8", newline="")
         write_json(_about(out), self._about)
-        return partial.open("w", encoding="utf-8", newline="")
+        partial.unlink(missing_ok=True)  # a link or a pipe among photos from elsewhere is not written to
+        return partial.open("x", encoding="utf-8", newline="")
 
     def _written(self) -> Iterator[str]:
         """The images in the file, as far as it was written."""

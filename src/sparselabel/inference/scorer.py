@@ -41,6 +41,7 @@ from sparselabel.models.classifier import HEAD, Classifier, Head, LinearHead, Ou
 from sparselabel.models.heads import make_head
 from sparselabel.models.pretrained_classifier import PublishedClassifier
 from sparselabel.models.query2label import QueryHead, head_like
+from sparselabel.models.weights import no_larger_than
 from sparselabel.run import Run
 
 BATCH = 32  # images at a time; the same everywhere, as rounding may depend on it
@@ -293,7 +294,7 @@ def load_classifier(run: Run) -> Classifier:
     again = f"train it again with {command('train', '...', force=True)}"
     if (checksum := run.result().get("model_checksum")) is not None:  # a model from the hub has none
         require_checksum(run.model_file, checksum, "bring it back", again)
-    with default_precision(config.precision):
+    with default_precision(config.precision), no_larger_than(run.model_file):
         if run.own_model is not None:
             backbone = own_backbone(copy.deepcopy(run.own_model), config.views.size, classes).backbone
         else:

@@ -4,13 +4,15 @@ import re
 import sys
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from sparselabel.errors import DataWarning, ModelError, listing, param
 
@@ -67,6 +69,8 @@ NUMBERS: list[Any] = [
 COUNTER = "num_batches_tracked"  # of batch norm, which a file may leave out
 SHARED = 1 << 30
 """Bytes by which tensors may be larger than their file: expanded and tied ones share theirs."""
+SMALL = 1 << 27
+"""Bytes that a network may always take."""
 PREFIXES = ("module.", "backbone.", "network.", "model.", "encoder.")
 
 
@@ -144,13 +148,15 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """All tensors of a safetensors or torch file by name; nothing in the file is executed."""
     require_weights_file(path)
     try:
+        content: Any
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            return load_file(path)
-        _refuse_compressed(path)
-        with torch.serialization.safe_globals(NUMBERS):
-            content: Any = torch.load(path, map_location="cpu", weights_only=True)
+            content = load_file(path)
+        else:
+            refuse_compressed(path)
+            with torch.serialization.safe_globals(NUMBERS):
+                content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise ModelError(
             f"{path} cannot be read as weights ({_reason(error)}): it must be a safetensors file, or a torch "
@@ -168,6 +174,15 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     tensors = {
         key: value for key, value in content.items() if isinstance(key, str) and isinstance(value, Tensor)
     }
+    odd = [f"{key} ({value.dtype}, {value.layout})" for key, value in tensors.items() if not _is_plain(value)]
+    if odd:
+        raise ModelError(
+            f"{path} has tensors that are no plain numbers (sparse, packed, quantized, or none at all): "
+            f"{listing(odd, 3)}",
+            "take another file",
+            what=path,
+            value=odd,
+        )
     size = sum(value.numel() * value.element_size() for value in tensors.values())
     if size > path.stat().st_size + SHARED:
         raise ModelError(
@@ -179,7 +194,40 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _refuse_compressed(path: Path) -> None:
+@contextmanager
+def no_larger_than(file: Path) -> Iterator[None]:
+    """Raise if networks that are made inside take much more memory than a file of their weights has bytes.
+
+    The configuration of a run from elsewhere may name one of billions of weights.
+    """
+    room, taken = 2 * file.stat().st_size + SMALL, 0
+
+    def count(_module: nn.Module, _name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal taken
+        taken += 0 if parameter is None else parameter.nbytes
+        if taken > room:
+            problem = f"{file} has {file.stat().st_size:,} bytes, and the network of its run takes more"
+            raise ModelError(problem, "bring back the file or the run as it was", what=file)
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def _is_plain(value: Tensor) -> bool:
+    """Whether a tensor is numbers in memory, one after the other, that can be copied to others."""
+    if value.layout != torch.strided or value.is_meta or value.is_quantized:
+        return False
+    try:
+        torch.empty(1, dtype=value.dtype).float()
+    except RuntimeError:  # of less than a byte
+        return False
+    return True
+
+
+def refuse_compressed(path: Path) -> None:
     """Raise for an archive of torch's that is packed: a few megabytes may be terabytes of zeros."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:

@@ -36,7 +36,7 @@ from sparselabel.errors import (
     listing,
     param,
 )
-from sparselabel.file_formats import of_kind, read_json
+from sparselabel.file_formats import of_kind, read_json, refuse_special
 from sparselabel.files import BRING_BACK, write_json
 from sparselabel.losses.base import ComposedLoss
 from sparselabel.losses.memory.reshard import Share, restore_resharded
@@ -48,6 +48,7 @@ from sparselabel.losses.memory.row_store import (
     is_in_file,
 )
 from sparselabel.models.backbone import frozen_parts
+from sparselabel.models.weights import refuse_compressed
 from sparselabel.resources import format_bytes, free_disk
 from sparselabel.run import Run
 from sparselabel.schema import Count, Range
@@ -191,6 +192,7 @@ class Checkpoint:
         """The state of the optimizer, and of loss scaling."""
         file = self._checked("optimizer.pt")
         with _reading(file):
+            refuse_compressed(file)
             state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
         return state
 
@@ -255,6 +257,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
     """Turn errors of reading a checkpoint's file into a ``RunError`` with a remedy."""
+    refuse_special(path, _way_out(path.parent), error=RunError)
     try:
         yield
     # torch raises what its unpickler meets in a damaged file: EOFError, IndexError, RuntimeError, ...

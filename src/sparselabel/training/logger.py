@@ -75,8 +75,9 @@ class Log:
 
         Lines that cannot be read are dropped with a note: only a point of a curve is lost.
         """
-        if self.speaks and self.run.metrics_file.exists():
-            lines = self.run.metrics_file.read_text(encoding="utf-8", errors="replace").splitlines()
+        file = self.run.metrics_file
+        if self.speaks and (file.exists() or file.is_symlink()):  # a link in a run from elsewhere is replaced
+            lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
             good = [line for line in lines if 1 <= _epoch_of(line) <= epochs]
             if lines and not epochs:
                 self.say(f"no checkpoint in {self.run.checkpoints}: the run begins at epoch 1")

@@ -2,6 +2,7 @@ import builtins
 import csv
 import re
 import tempfile
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from sparselabel.data.labels import NEGATIVE, POSITIVE, UNKNOWN
-from sparselabel.data.readers import reader, table
+from sparselabel.data.readers import reader, table, table_files
 from sparselabel.data.readers.image_files import match_names
 from sparselabel.data.readers.raw_dataset import RawSplit
 from sparselabel.data.readers.table import LABEL_COLUMNS
@@ -374,6 +375,55 @@ def test_xlsx(tmp_path: Path) -> None:
         read(("image", "dog"), ("a.jpg", 1), ("b.jpg", 7))
     with pytest.raises(DataError, match=r"wrong.xlsx cannot be read .*: save it as CSV"):
         table.read(write(tmp_path, "image,dog\na.jpg,1\n", "wrong.xlsx"))
+
+
+def changed(file: Path, old: bytes, new: bytes) -> None:
+    """A workbook with another text in its sheet."""
+    with zipfile.ZipFile(file) as book:
+        members = {name: book.read(name) for name in book.namelist()}
+    sheet = members["xl/worksheets/sheet1.xml"]
+    assert old in sheet
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as book:
+        for name, content in (members | {"xl/worksheets/sheet1.xml": sheet.replace(old, new)}).items():
+            book.writestr(name, content)
+
+
+@images
+def test_a_sheet_is_read_whole_whatever_size_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    file, book = tmp_path / "labels.xlsx", openpyxl.Workbook()
+    for row in (("image", "label"), ("a.jpg", "dog"), ("b.jpg", "cat")):
+        book.active.append(row)
+    book.save(file)
+    whole = file.read_bytes()
+    changed(file, b'ref="A1:B3"', b'ref="A1"')
+    assert table.read(file).splits["train"].labels.classes == ("cat", "dog")
+    changed(file, b'<row r="3"', b'<row r="99999999999"')  # blank rows before it, without end
+    assert table.read(file).splits["train"].labels.classes == ("dog",)
+    file.write_bytes(whole)
+    changed(file, b"cat", b"c" * 200_000)
+    with pytest.raises(DataError, match=r"labels.xlsx cannot be read \(a cell has 200,000 characters\)"):
+        table.read(file)
+    monkeypatch.setattr(table_files, "UNPACKED", 1e-6)
+    with pytest.raises(
+        DataError, match=r"labels.xlsx cannot be read \(it unpacks to 2.* of this machine's mem"
+    ):
+        table.read(file)
+
+
+@images
+def test_a_long_text_of_many_rows_is_in_memory_once(tmp_path: Path) -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    file, rows = tmp_path / "labels.parquet", 20_000
+    long = pa.array(["a" * (1 << 20)]).dictionary_encode().take(pa.array([0] * rows))
+    parquet.write_table(pa.table({"image": ["a.jpg"] * rows, "label": long}), file)
+    assert file.stat().st_size < 100_000
+    with pytest.raises(DataError, match=r"labels.parquet cannot be read \(a cell has 1,048,576 characters\)"):
+        table.read(file)
+    labels = ["dog", None, "cat", "dog"]
+    parquet.write_table(pa.table({"image": ["a.jpg", "b.jpg", "b.jpg", "a.jpg"], "label": labels}), file)
+    train = table.read(file).splits["train"]
+    assert (train.labels.classes, train.labels.values.tolist()) == (("cat", "dog"), [[-1, 1], [1, -1]])
 
 
 @images

@@ -96,7 +96,7 @@ def test_what_is_no_table_of_a_sweep(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"table.csv is no table of a varied setting"):
         draw_sweep([table], "test", out)
     write_table([Row("en", {0: 0.5}, {}, "1")], table, MU)
-    with pytest.raises(DataError, match="the tables have no test mAP: name another `split`"):
+    with pytest.raises(DataError, match=r"table\.csv: no test mAP: name another `split`"):
         draw_sweep([table], "test", out)
     with pytest.raises(ConfigError, match="there is no split 'train' in a table"):
         draw_sweep([table], "train", out)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pycocotools import mask as run_lengths
 
-from sparselabel.data.label_table import refuse_duplicates, refuse_half_characters
+from sparselabel.data.label_table import refuse_duplicates, refuse_odd_names
 from sparselabel.data.labels import NEGATIVE, POSITIVE, LabelMatrix, SparseLabels, Texts, compact
 from sparselabel.data.masks import MaskColumns, Masks, pixels_of
 from sparselabel.data.readers.json_stream import JsonBlocks
@@ -124,7 +124,7 @@ def read_categories(file: Path, categories: list[Any]) -> dict[str, tuple[int, s
     names = [str(name) for name in column(file, "category", categories, 0, "name")]
     keys = [str(key) for key in column(file, "category", categories, 0, "id")]
     with naming(file):
-        refuse_half_characters(names)
+        refuse_odd_names("class", names)
         refuse_duplicates("category", np.asarray(names, dtype=np.str_))
         refuse_duplicates("category id", np.asarray(keys, dtype=np.str_))
     return {key: (index, name) for index, (key, name) in enumerate(zip(keys, names, strict=True))}

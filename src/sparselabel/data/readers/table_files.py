@@ -3,18 +3,24 @@
 import codecs
 import csv
 import io
+import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from sparselabel.data.decode import SUFFIXES
 from sparselabel.data.readers.raw_dataset import warn
 from sparselabel.errors import ConfigError, DataError, listing, nearest, param
-from sparselabel.file_formats import reading
+from sparselabel.file_formats import reading, refuse_packed
 
 Rows = Iterator[tuple[int, Sequence[str]]]
+
+UNPACKED = 0.1
+"""The share of memory that a table may unpack to at once: Python's texts take several times as much."""
+LAST_ROW = 1 << 20  # of a sheet: a file may claim that there is a later one, with blank ones before it
 
 
 @dataclass(frozen=True)
@@ -238,9 +244,12 @@ def _open_xlsx(file: Path, unnamed: tuple[str, ...]) -> Iterator[Cells]:
     except ImportError as error:
         raise DataError(f"reading {file} needs openpyxl", "pip install 'sparselabel[xlsx]'") from error
     with reading(file, "save it as CSV"):
+        with zipfile.ZipFile(file) as archive:
+            refuse_packed(sum(info.file_size for info in archive.infolist()), UNPACKED)
         book = openpyxl.load_workbook(file, read_only=True, data_only=True)
         if not book.worksheets:
             raise ValueError("it has no sheet")
+        book.worksheets[0].reset_dimensions()  # some programs write smaller ones than there are
     try:
         first, *others = book.worksheets
         if others:
@@ -252,7 +261,7 @@ def _open_xlsx(file: Path, unnamed: tuple[str, ...]) -> Iterator[Cells]:
         def rows() -> Rows:
             width = 0
             with reading(file, "save it as CSV"):
-                for number, row in enumerate(first.iter_rows(values_only=True), 1):
+                for number, row in enumerate(first.iter_rows(max_row=LAST_ROW, values_only=True), 1):
                     texts = [*map(_text, row)]
                     while len(texts) > width and not texts[-1].strip():  # cells that only have a color
                         texts.pop()
@@ -273,8 +282,12 @@ def _open_parquet(file: Path) -> Iterator[Cells]:
     except ImportError as error:
         raise DataError(f"reading {file} needs pyarrow", "pip install 'sparselabel[parquet]'") from error
     with reading(file):
-        opened = parquet.ParquetFile(file)
-        schema = opened.schema_arrow
+        schema = parquet.read_schema(file)
+        # As dictionaries, where a text that comes often is in memory once.
+        texts = [column.name for column in schema if pyarrow.types.is_string(column.type)]
+        opened = parquet.ParquetFile(file, read_dictionary=texts)
+        for group in range(opened.num_row_groups):
+            refuse_packed(opened.metadata.row_group(group).total_byte_size, UNPACKED)
     with opened:
         for column in schema:
             if pyarrow.types.is_nested(column.type) or pyarrow.types.is_binary(column.type):
@@ -287,12 +300,23 @@ def _open_parquet(file: Path) -> Iterator[Cells]:
         def rows() -> Iterator[Sequence[str]]:
             with reading(file):
                 for batch in opened.iter_batches():
-                    columns = [[*map(_text, column.to_pylist())] for column in batch.columns]
+                    columns = [*map(_texts, batch.columns)]
                     yield from zip(*columns, strict=True)
 
         yield Cells(file, "row", tuple(schema.names), enumerate(rows(), 1))
 
 
+def _texts(column: Any) -> list[str]:
+    """The values of a column of Parquet."""
+    if not hasattr(column, "dictionary"):
+        return [*map(_text, column.to_pylist())]
+    values = [*map(_text, column.dictionary.to_pylist())]
+    return ["" if number is None else values[number] for number in column.indices.to_pylist()]
+
+
 def _text(value: object) -> str:
-    """A value of Parquet or XLSX as a CSV file would have it."""
-    return "" if value is None else str(int(value) if isinstance(value, bool) else value)
+    """A value of Parquet or XLSX as a CSV file would have it, and no longer than csv takes it."""
+    text = "" if value is None else str(int(value) if isinstance(value, bool) else value)
+    if len(text) > csv.field_size_limit():
+        raise ValueError(f"a cell has {len(text):,} characters")
+    return text

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sparselabel.data.readers.table_files import open_cells
-from sparselabel.errors import ConfigError, DataError, RunError, command, nearest, param
+from sparselabel.errors import ConfigError, DataError, RunError, command, listing, nearest, param
 from sparselabel.report.figures.style import legend_columns, log_curves, look_of, new_figure, save, style
 from sparselabel.run import Run
 
@@ -105,7 +105,7 @@ def draw_label_numbers(tables: Sequence[Path], out: Path) -> Path:
                 name = ", ".join([line["method"], *_kind(line.cells.get("annotation", ""))])
                 rows.append((name, int(labels), mean, line.number("spread")))
     if not rows:
-        raise DataError("the tables have no test mAP: there is nothing to draw")
+        raise DataError(f"{listing(tables)}: no test mAP, so there is nothing to draw")
     curves: dict[str, list[tuple[float, float, float]]] = {}
     for method, labels, mean, spread in sorted(rows, key=lambda row: row[1]):
         curves.setdefault(method, []).append((labels, mean, spread or 0.0))
@@ -134,12 +134,12 @@ def draw_sweep(tables: Sequence[Path], split: str, out: Path) -> Path:
     if any(point.labels in FINER for point in points):
         points = [point for point in points if point.labels != "4+"]
     if not points:
-        raise DataError(f"the tables have no {SPLITS[split]} mAP", f"name another {param('split')}")
+        raise DataError(f"{listing(tables)}: no {SPLITS[split]} mAP", f"name another {param('split')}")
     names = {point.varied for point in points}
     if len(names) > 1 or len({point.labels == "" for point in points}) > 1:
         raise DataError(
-            f"the tables do not fit into one figure (they vary {', '.join(sorted(names))}; with or without "
-            "the number of labels)",
+            f"{listing(tables)} do not fit into one figure (they vary {', '.join(sorted(names))}; with or "
+            "without the number of labels)",
             "draw them apart",
         )
     with style():
