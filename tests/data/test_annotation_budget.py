@@ -50,10 +50,9 @@ def test_kinds_ask_the_same_questions_and_a_dearer_one_stops_earlier(prices: Pri
     rows, classes = truth.nonzero()
     middle, size = np.full((len(rows), 2), 0.5, np.float32), np.full((len(rows), 2), 0.2, np.float32)
     things = SpatialLabels(rows, classes.astype(np.int32), middle, size)
-    asked: dict[str, Any] = {
-        kind: buy(truth, things, kind, 800, prices, seed=7).observed != UNKNOWN for kind in KINDS
-    }
-    for points, boxes in (("SP", "SB"), ("AP", "AB")):
+    asked = {kind: buy(truth, things, kind, 800, prices, seed=7).observed != UNKNOWN for kind in KINDS}
+    pairs: tuple[tuple[Kind, Kind], ...] = (("SP", "SB"), ("AP", "AB"))
+    for points, boxes in pairs:
         assert 450 < asked[boxes].sum() < asked[points].sum() < asked["I"].sum() == 800
         assert not (asked[boxes] & ~asked[points]).any()
         assert not (asked[points] & ~asked["I"]).any()
