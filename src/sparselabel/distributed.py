@@ -24,13 +24,18 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
+def is_alone() -> bool:
+    """Whether there is no other process."""
+    return not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1
+
+
 def all_reduce_sum(value: Tensor) -> Tensor:
     """The sum of ``value`` over all processes, with a gradient for DDP.
 
     DDP divides summed gradients by the number of processes, so the gradient of the own value has that factor.
     With one process this is the identity.
     """
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+    if is_alone():
         return value
     summed = value.detach().to(_backend_device(value), copy=True)
     dist.all_reduce(summed)
@@ -42,7 +47,7 @@ def all_reduce_sum(value: Tensor) -> Tensor:
 
 def all_gather(values: Tensor) -> Tensor:
     """The ``values`` (n,) of all processes, one after the other, without gradient; n is the same in all."""
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+    if is_alone():
         return values.detach()
     own = values.detach().to(_backend_device(values)).contiguous()
     all_values = own.new_empty(dist.get_world_size() * len(own))

@@ -1,7 +1,7 @@
 """Make a method, and a Step of given logits."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -65,10 +65,19 @@ def entry_loss_of(method: ComposedLoss) -> EntryLoss:
     return method.label_loss.entry_loss
 
 
-def targets_of(method: ComposedLoss, step: Step) -> Targets:
+class Weighted(NamedTuple):
+    """``Targets`` with the weight of every entry."""
+
+    value: Tensor
+    weight: Tensor
+
+
+def targets_of(method: ComposedLoss, step: Step) -> Weighted:
     """What the target rule of a method says of a step."""
     targets: Targets = rule_of(method)(step)
-    return targets
+    return Weighted(
+        targets.value, torch.ones_like(targets.value) if targets.weight is None else targets.weight
+    )
 
 
 def value_and_gradient(

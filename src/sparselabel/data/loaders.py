@@ -129,11 +129,12 @@ class FeatureLoader:
     def __call__(self, batches: Sequence[Rows], epoch: int) -> Iterator[Batch]:
         """The features of these rows; the same in every epoch."""
         geometries: dict[int, tuple[ViewGeometry, ...]] = {}
+        padded = bool(batches) and np.concatenate(batches).min(initial=0) < 0
         for array in batches:
             rows = torch.from_numpy(array)
             if (size := len(array)) not in geometries:  # len of a tensor takes longer
                 geometries[size] = (ViewGeometry.whole(size),)
-            wanted = rows if array.min(initial=0) >= 0 else rows.clamp(min=0)
+            wanted = rows.clamp(min=0) if padded else rows
             inputs = self.features.index_select(0, wanted)
             if self.check is not None:
                 self.check(wanted.numpy(), inputs.numpy())

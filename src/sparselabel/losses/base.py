@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sparselabel.distributed import all_reduce_sum
-from sparselabel.errors import ConfigError
+from sparselabel.errors import ConfigError, listing
 from sparselabel.losses.step import Layout, Memory, Observed, Progress, Scan, Step
 
 
@@ -110,10 +110,13 @@ class LossPart(nn.Module):
 
 
 class Targets(NamedTuple):
-    """What a target rule returns: ``value`` (B, L) in 0..1; ``weight`` (B, L), 0 to leave an entry out."""
+    """What a target rule returns: ``value`` (B, L) in 0..1; ``weight`` (B, L), 0 to leave an entry out.
+
+    Without a weight every entry counts fully.
+    """
 
     value: Tensor
-    weight: Tensor
+    weight: Tensor | None = None
 
 
 class TargetRule(LossPart):
@@ -131,14 +134,17 @@ def cross_entropy(logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
     ``log(score + 1e-5)`` or clamps scores instead, which moves losses by up to a half at large logits; the
     tests hold a reference with that ε as an argument and compare both with it.
     """
-    return F.softplus(logits) - target * logits
+    return F.binary_cross_entropy_with_logits(logits, target.to(logits.dtype), reduction="none")
 
 
 class EntryLosses(NamedTuple):
-    """What a label loss returns: ``value`` (B, L), each entry's loss; ``counted`` (B, L), weight not 0."""
+    """What a label loss returns: ``value`` (B, L), each entry's loss; ``counted`` (B, L), weight not 0.
+
+    Without ``counted`` all entries are.
+    """
 
     value: Tensor
-    counted: Tensor
+    counted: Tensor | None = None
 
 
 class LinearWeights(NamedTuple):
@@ -169,32 +175,36 @@ class TargetLoss(LabelLoss):
     def forward(self, step: Step) -> EntryLosses:
         target, weight = self.rule(step)
         logits = at_least_float32(step.outputs[0].logits)
-        return EntryLosses(self.entry_loss(logits, target, step.observed) * weight, weight != 0)
+        losses = self.entry_loss(logits, target, step.observed)
+        return EntryLosses(losses) if weight is None else EntryLosses(losses * weight, weight.bool())
 
 
-Reduction = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(losses (B, L), 0 where not valid; valid (B,) bool; counted (B, L) bool) -> scalar over all processes.
+Reduction = Callable[[Tensor, Tensor | int, Tensor | None], Tensor]
+"""(losses (B, L); the batch's size; counted (B, L) bool or None for all) -> scalar over all processes.
 
-Those of this module return (R,) for the losses (R, B, L) of runs side by side."""
+Losses are 0 and not counted in padding. Reductions of this module return (R,) for the losses (R, B, L) of
+runs side by side."""
 
 
-def batch_mean(losses: Tensor, valid: Tensor, counted: Tensor | None = None) -> Tensor:
+def batch_mean(losses: Tensor, size: Tensor | int, counted: Tensor | None = None) -> Tensor:
     """Sum over the entries divided by the number of non-padding rows × L, over all processes.
 
     Entries with weight 0 count in the divisor.
     """
-    return all_reduce_sum(losses.sum((-2, -1))) / (all_reduce_sum(valid.sum(-1)) * losses.shape[-1])
+    return all_reduce_sum(losses.sum((-2, -1))) / (size * losses.shape[-1])
 
 
-def batch_sum(losses: Tensor, valid: Tensor, counted: Tensor) -> Tensor:
+def batch_sum(losses: Tensor, size: Tensor | int, counted: Tensor | None = None) -> Tensor:
     """Sum over the entries, over all processes, as the authors of asl, csl, hill and splc do."""
     return all_reduce_sum(losses.sum((-2, -1)))
 
 
-def counted_mean(losses: Tensor, valid: Tensor, counted: Tensor) -> Tensor:
+def counted_mean(losses: Tensor, size: Tensor | int, counted: Tensor | None = None) -> Tensor:
     """Sum over the entries divided by the number of counted ones, over all processes."""
-    entries = (counted & valid[..., None]).sum((-2, -1))
-    return all_reduce_sum(losses.sum((-2, -1))) / all_reduce_sum(entries).clamp(min=1)
+    if counted is None:
+        return batch_mean(losses, size)
+    entries = all_reduce_sum(counted.sum((-2, -1)))
+    return all_reduce_sum(losses.sum((-2, -1))) / entries.clamp(min=1)
 
 
 REDUCTIONS: tuple[Reduction, ...] = (batch_mean, batch_sum, counted_mean)
@@ -218,9 +228,9 @@ class ScaledMean:
         if not 0 < self.scale < math.inf:
             raise ConfigError(f"scale must be a number above 0, not {self.scale}")
 
-    def __call__(self, losses: Tensor, valid: Tensor, counted: Tensor | None = None) -> Tensor:
+    def __call__(self, losses: Tensor, size: Tensor | int, counted: Tensor | None = None) -> Tensor:
         """The scaled mean over all processes."""
-        return self.scale * batch_mean(losses, valid)
+        return self.scale * batch_mean(losses, size)
 
 
 @final
@@ -300,10 +310,11 @@ class ComposedLoss(nn.Module):
             part.begin_epoch(progress)
 
     def forward(self, step: Step) -> dict[str, Tensor]:
-        valid = step.valid
         losses, counted = _checked_entry_losses(self.label_loss, step)
-        losses = losses * valid[..., None] if step.padded else losses
-        named = {"labels": self.reduction(losses, valid, counted)}
+        if step.padded:
+            valid = step.valid[..., None]
+            losses, counted = losses * valid, valid if counted is None else counted & valid
+        named = {"labels": self.reduction(losses, step.size, counted)}
         for name, term in self.terms.items():
             named[name] = term(step)
         return named
@@ -350,9 +361,9 @@ def _checked_entry_losses(label_loss: LabelLoss, step: Step) -> EntryLosses:
     shape = step.outputs[0].logits.shape
     if not isinstance(entries, EntryLosses):
         problem = f"returned {type(entries).__name__}"
-    elif entries.value.shape != shape or entries.counted.shape != shape:
-        problem = f"returned shapes {tuple(entries.value.shape)} and {tuple(entries.counted.shape)}"
-    elif entries.counted.dtype != torch.bool:
+    elif wrong := [tuple(one.shape) for one in entries if one is not None and one.shape != shape]:
+        problem = f"returned shape {listing(wrong)}"
+    elif entries.counted is not None and entries.counted.dtype != torch.bool:
         problem = f"returned counted in {str(entries.counted.dtype).removeprefix('torch.')}"
     else:
         return entries

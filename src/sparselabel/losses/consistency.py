@@ -76,7 +76,7 @@ class Consistency(LossPart):
             return logits.new_zeros(logits.shape[:-2])
         target = self.scores(step.rows).to(logits.device, logits.dtype)
         losses = self.distance(logits, torch.sigmoid(logits), target)
-        return self.weight * batch_mean(losses * step.valid[..., None], step.valid)
+        return self.weight * batch_mean(losses * step.valid[..., None], step.size)
 
 
 class SpatialConsistency(LossPart):
@@ -106,7 +106,7 @@ class SpatialConsistency(LossPart):
         scores = torch.sigmoid(maps)
         losses = self.distance(maps, scores, self.heat_maps(step, scores))
         means = _over_visible(losses, step.geometries[0])
-        return self.weight * batch_mean(means * step.valid[:, None], step.valid)
+        return self.weight * batch_mean(means * step.valid[:, None], step.size)
 
 
 def _over_visible(losses: Tensor, geometry: ViewGeometry) -> Tensor:

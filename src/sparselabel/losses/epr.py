@@ -23,12 +23,6 @@ from sparselabel.losses.step import Layout, Step
 from sparselabel.losses.target_rules import positive_targets
 
 
-def count_penalty(scores: Tensor, valid: Tensor, expected: float) -> Tensor:
-    """((k̂ − k)/L)² of Cole 2021 eq. 10; k̂ is the mean sum of an image's ``scores`` (B, L)."""
-    predicted = all_reduce_sum((scores * valid[..., None]).sum((-2, -1))) / all_reduce_sum(valid.sum(-1))
-    return ((predicted - expected) / scores.shape[-1]) ** 2
-
-
 class CountPenalty(LossPart):
     """Pulls the batch's number of predicted positives to the expected one, K (Cole 2021 §5.3)."""
 
@@ -43,9 +37,12 @@ class CountPenalty(LossPart):
         refuse_too_many(self.expected, layout.observed.shape[1], layout.total)
 
     def forward(self, step: Step) -> Tensor:
-        """λ·((k̂ − k)/L)²."""
+        """λ·((k̂ − k)/L)² of Cole 2021 eq. 10; k̂ is the mean sum of an image's scores."""
         scores = torch.sigmoid(at_least_float32(step.outputs[0].logits))
-        return self.weight * count_penalty(scores, step.valid, self.expected)
+        scores = scores * step.valid[..., None] if step.padded else scores
+        classes = scores.shape[-1]
+        share = all_reduce_sum(scores.sum((-2, -1))) / (step.size * classes)
+        return self.weight * (share - self.expected / classes).square()
 
 
 class PositivesOnly(TargetRule):

@@ -152,7 +152,7 @@ class ExpectedPositive(TargetRule):
 
     def forward(self, step: Step) -> Targets:
         value = positive_targets(step.observed, step).masked_fill(self.expected(step), 1)
-        return Targets(value, torch.ones_like(value))
+        return Targets(value)
 
 
 @register("en")

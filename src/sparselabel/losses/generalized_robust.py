@@ -88,7 +88,7 @@ class GeneralizedRobust(LabelLoss):
         unknown = weight * torch.lerp(negative, positive, belief)
         known = cross_entropy(logits, positive_targets(observed, step), observed)
         losses = torch.where(observed == UNKNOWN, unknown, known)
-        return EntryLosses(losses, torch.ones_like(observed, dtype=torch.bool))
+        return EntryLosses(losses)
 
 
 def _robust(logits: Tensor, power: float) -> Tensor:

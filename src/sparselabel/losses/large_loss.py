@@ -79,7 +79,7 @@ class LargeLoss(TargetRule):
         large = largest(logits, unknown, self.count(step.valid, unknown, step.progress.epoch))
         value = positive_targets(labels, step)
         if self.change == "turn":
-            return Targets(value.masked_fill(large, 1), torch.ones_like(value))
+            return Targets(value.masked_fill(large, 1))
         return Targets(value, (~large).to(value.dtype))
 
     def count(self, real: Tensor, unknown: Tensor, epoch: int) -> Tensor:

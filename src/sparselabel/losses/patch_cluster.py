@@ -204,7 +204,8 @@ class AnnotatedOnly(LabelLoss):
         """The other's entry losses, 0 and not counted for all entries of an image without labels."""
         losses, counted = self.label_loss(step)
         labeled = has_labels(step.observed)[:, None]
-        return EntryLosses(losses * labeled, counted & labeled)
+        every = labeled.expand_as(losses)
+        return EntryLosses(losses * labeled, every if counted is None else counted & labeled)
 
 
 class ClusterLoss(LossPart):
@@ -223,10 +224,9 @@ class ClusterLoss(LossPart):
         """A scalar; 0 where no image of the batch has a pseudo label."""
         labels = self.labels(step)
         logits = at_least_float32(step.outputs[0].logits)
-        counted = labels != UNKNOWN
+        counted = (labels != UNKNOWN) & step.valid[:, None]
         losses = self.entry_loss(logits, (labels == POSITIVE).to(logits.dtype), labels)
-        losses = losses * counted * step.valid[:, None]
-        return self.weight * self.reduction(losses, step.valid, counted)
+        return self.weight * self.reduction(losses * counted, step.size, counted)
 
 
 def _source(base: Needs, prototypes: Source | None) -> Source:

@@ -42,7 +42,7 @@ class ConfidentPositive(TargetRule):
         scores = self.scores(step.rows).to(value.device)
         confident = (step.observed == UNKNOWN) & (scores > self.threshold)
         value = value.masked_fill(confident, 1)
-        return Targets(value, torch.ones_like(value))
+        return Targets(value)
 
 
 class ConfidentNow(TargetRule):
@@ -63,7 +63,7 @@ class ConfidentNow(TargetRule):
         if step.progress.epoch >= self.first:
             scores = torch.sigmoid(at_least_float32(step.outputs[0].logits.detach()))
             value = value.masked_fill((step.observed == UNKNOWN) & (scores > self.threshold), 1)
-        return Targets(value, torch.ones_like(value))
+        return Targets(value)
 
 
 @register("pseudo")

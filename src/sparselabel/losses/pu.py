@@ -96,7 +96,7 @@ class AnnotationLikelihood(LabelLoss):
         unknown = self.unknown_weight * missed - self.entropy_weight * entropy
         losses = torch.where(observed == POSITIVE, F.softplus(margin - logits), unknown)
         losses = torch.where(observed == NEGATIVE, absent, losses)
-        return EntryLosses(losses, torch.ones_like(observed, dtype=torch.bool))
+        return EntryLosses(losses)
 
 
 @register("pu", keeps_entry_loss=OWN_ENTRY_LOSS)

@@ -46,6 +46,7 @@ LONGEST = max(REPLAYED.values())
 BETAS = torch.tensor([BETA_1, BETA_2], dtype=torch.float64)
 RATIOS = torch.tensor([[[BETA_1]], [[1.0]]], dtype=torch.float64) / math.sqrt(BETA_2)
 FACTORS = RATIOS ** torch.arange(1, LONGEST + 1)  # (2, 1, j) of r and e, j steps after a touch
+ONE, HALF = torch.tensor(1.0), torch.tensor(0.5)  # torch converts a Python number in every operation
 CLIP = 1e-5
 RATE_FACTOR = 10.0  # learning rate of the estimates, as a multiple of the classifier's
 BLOCK = 1024  # rows that share one random generator
@@ -85,20 +86,23 @@ def uniform_draws(seed: int, rows: Tensor, classes: int) -> Tensor:
 def estimates_gradient(
     logits: Tensor,
     scores: Tensor,
-    observed: Tensor,
+    positive: Tensor,
     *,
     size: float,
-    surplus: float | Tensor,
+    surplus: Tensor,
+    weight: float,
     positive_weight: float,
 ) -> Tensor:
     """(b, L) The gradient for φ of its side of ROLE: ½[(ỹ−f) + w₊·[z=1]·(ỹ−1)]/(B·L) + ½·dR_k/dφ.
 
-    ``size`` is B, the rows of the batch in all processes, and ``surplus`` is λ·(k̂−k).
+    ``positive`` is [z=1], ``size`` is B, the rows of the batch in all processes, ``surplus`` is k̂−k, and
+    ``weight`` is λ.
     """
     classes = logits.shape[-1]
-    beliefs, doubts = logits.sigmoid(), (-logits).sigmoid()
-    pull = beliefs - scores - positive_weight * (observed == POSITIVE).to(logits.dtype) * doubts
-    return (pull / 2 + surplus / classes * (beliefs * doubts)) / (size * classes)
+    beliefs, doubts = logits.sigmoid(), logits.neg().sigmoid_()
+    pull = (beliefs - scores).addcmul_(positive, doubts, value=-positive_weight)
+    slopes = beliefs.mul_(doubts).mul_(surplus[..., None, None])
+    return pull.add_(slopes, alpha=2 * weight / classes).div_(2 * size * classes)
 
 
 class Clock(Memory):
@@ -176,8 +180,9 @@ class Current(NamedTuple):
     lines: Tensor  # (b, 3, L) φ, m and v
     logits: Tensor  # (B, L) φ on the model's device, 0 for padding
     beliefs: Tensor  # (B, L) ỹ there
-    size: Tensor  # rows in the batch, over all processes
-    positives: Tensor  # their mean Σỹ, the paper's k̂
+    scores: Tensor  # (B, L) f there, without gradient
+    positive: Tensor  # (B, L) [z=1] there, as numbers
+    surplus: Tensor  # the paper's k̂ − k; k̂ is the mean Σỹ over all processes
 
 
 class LabelEstimates(LossPart):
@@ -222,17 +227,20 @@ class LabelEstimates(LossPart):
     def row_stores(self) -> dict[str, Memory]:
         return {"lines": self.lines, "clock": self.clock}
 
-    @torch.no_grad()
     def current(self, step: Step) -> Current:
         """The estimates of the step's rows, looked up once per step."""
         if self._current is None or self._current.step is not step:
             real, local_index, lines, logits = self._look_up(step.rows)
-            logits = logits.to(step.outputs[0].logits.device)
+            said = step.outputs[0].logits.detach()
+            logits = logits.to(said.device)
             beliefs = logits.sigmoid()
-            positives = beliefs[real].sum((-2, -1))
-            sums = torch.stack((torch.full_like(positives, local_index.shape[-1]), positives))
-            size, positives = all_reduce_sum(sums).unbind()
-            self._current = Current(step, real, local_index, lines, logits, beliefs, size, positives / size)
+            positives = all_reduce_sum((beliefs[real] if step.padded else beliefs).sum((-2, -1)))
+            self._current = Current(
+                *(step, real, local_index, lines, logits, beliefs),
+                scores=said.to(self.dtype).sigmoid(),
+                positive=(step.observed == POSITIVE).to(self.dtype),
+                surplus=positives / step.size - self.expected,
+            )
         return self._current
 
     def update(self, step: Step) -> None:
@@ -241,18 +249,18 @@ class LabelEstimates(LossPart):
         rate = RATE_FACTOR * step.progress.lr
         first, second = self.clock.tick(rate)
         real, lines = current.real, current.lines
-        logits, mean, square = lines.unbind(-2)
-        surplus = self.weight * (current.positives.cpu().double() - self.expected)  # MPS has no float64
+        logits, mean, square = (lines.select(-2, number) for number in range(3))
         gradient = estimates_gradient(
             logits,
-            step.outputs[0].logits.detach().to("cpu", self.dtype)[real].sigmoid(),
-            step.observed.cpu()[real],
-            size=float(current.size.max()),  # the same in all runs
-            surplus=surplus.to("cpu", self.dtype)[..., None, None],
+            current.scores.cpu()[real],
+            current.positive.cpu()[real],
+            size=float(step.size),
+            surplus=current.surplus.cpu(),
+            weight=self.weight,
             positive_weight=self.positive_weight,
         )
         mean.lerp_(gradient, 1 - BETA_1)
-        square.mul_(BETA_2).addcmul_(gradient, gradient, value=1 - BETA_2)
+        square.lerp_(gradient.square_(), 1 - BETA_2)
         motion = mean / square.sqrt().div_(second).add_(EPSILON)
         logits.sub_(motion.mul_(rate[:, None, None] / first if isinstance(rate, Tensor) else rate / first))
         self.lines.write(current.local_index, lines.flatten(-2))
@@ -277,11 +285,15 @@ class LabelEstimates(LossPart):
 
     def _look_up(self, rows: Tensor) -> tuple[Tensor | slice, Tensor, Tensor, Tensor]:
         rows = rows.cpu()
-        real = slice(None) if bool((rows >= 0).all()) else rows >= 0
+        if bool((rows >= 0).all()):
+            local_index = self.layout.local_index(rows)
+            lines = self._up_to_date(local_index)
+            return slice(None), local_index, lines, lines.select(-2, 0)
+        real = rows >= 0
         local_index = self.layout.local_index(rows[real])
         lines = self._up_to_date(local_index)
         logits = torch.zeros(*rows.shape, self.classes, dtype=self.dtype)
-        logits[real] = lines[..., 0, :]
+        logits[real] = lines.select(-2, 0)
         return real, local_index, lines, logits
 
     def _up_to_date(self, local_index: Tensor) -> Tensor:
@@ -290,13 +302,13 @@ class LabelEstimates(LossPart):
         touched = self.clock.touched.gather(-1, local_index)
         if not touched.any():  # no momentum yet
             return lines
-        logits, mean, square = lines.unbind(-2)
+        logits, mean, square = (lines.select(-2, number) for number in range(3))
         steps = min(self.clock.step, REPLAYED[self.dtype])
-        pulls, floors = self.clock.after(touched, steps).to(self.dtype)
-        inverse = (square.sqrt()[..., None, :] + floors[..., None]).reciprocal_()
-        logits.addcmul_(mean, torch.matmul(pulls[..., None, :], inverse)[..., 0, :], value=-1)
-        decays = BETAS ** (self.clock.step - touched)[..., None]
-        lines[..., 1:, :].mul_(decays.to(self.dtype)[..., None])
+        after = self.clock.after(touched, steps).to(self.dtype)
+        inverse = (square.sqrt().unsqueeze(-2) + after[1].unsqueeze(-1)).reciprocal_()
+        logits.addcmul_(mean, torch.matmul(after[0].unsqueeze(-2), inverse).squeeze(-2), value=-1)
+        decays = BETAS ** (self.clock.step - touched).unsqueeze(-1)
+        lines.narrow(-2, 1, 2).mul_(decays.to(self.dtype).unsqueeze(-1))
         return lines
 
 
@@ -318,11 +330,15 @@ class RoleTargets(TargetRule):
         self.beliefs = beliefs
 
     def forward(self, step: Step) -> Targets:
-        extra = self.beliefs.positive_weight * (step.observed == POSITIVE)
-        whole = 1 + extra
-        value = (self.beliefs.current(step).beliefs + extra) / whole
-        negative = step.observed == NEGATIVE
-        return Targets(value.masked_fill_(negative, 0.0), (whole / 2).masked_fill_(negative, 1.0))
+        current, extra = self.beliefs.current(step), self.beliefs.positive_weight
+        whole = torch.add(ONE, current.positive, alpha=extra)
+        value = torch.add(current.beliefs, current.positive, alpha=extra).div_(whole)
+        weight = whole.mul_(HALF)
+        if self.beliefs.layout.has_negatives:
+            negative = step.observed == NEGATIVE
+            value.masked_fill_(negative, 0.0)
+            weight.masked_fill_(negative, 1.0)
+        return Targets(value, weight)
 
 
 class EstimatesLoss(LossPart):
@@ -334,17 +350,15 @@ class EstimatesLoss(LossPart):
         super().__init__()
         self.beliefs = beliefs
 
-    @torch.no_grad()
     def forward(self, step: Step) -> Tensor:
         """The loss of the whole batch over all processes."""
         beliefs, current = self.beliefs, self.beliefs.current(step)
-        logits = current.logits
-        scores = step.outputs[0].logits.to(logits.dtype).sigmoid()
-        losses = F.binary_cross_entropy_with_logits(logits, scores, reduction="none")
-        losses -= beliefs.positive_weight * (step.observed == POSITIVE) * F.logsigmoid(logits)
-        mean = all_reduce_sum(losses[current.real].sum((-2, -1))) / (current.size * beliefs.classes)
-        deviation = (current.positives - beliefs.expected) / beliefs.classes
-        return 0.5 * (mean + beliefs.weight * deviation**2)
+        losses = F.binary_cross_entropy_with_logits(current.logits, current.scores, reduction="none")
+        losses.addcmul_(current.positive, F.logsigmoid(current.logits), value=-beliefs.positive_weight)
+        summed = all_reduce_sum((losses[current.real] if step.padded else losses).sum((-2, -1)))
+        half_mean = summed / (2 * step.size * beliefs.classes)
+        surplus, share = current.surplus, beliefs.weight / (2 * beliefs.classes**2)
+        return torch.addcmul(half_mean, surplus, surplus, value=share)
 
 
 @register(

@@ -28,6 +28,7 @@ from sparselabel.data.labels import (
 )
 from sparselabel.data.spatial_labels import SpatialLabels
 from sparselabel.data.view_geometry import ViewGeometry
+from sparselabel.distributed import all_reduce_sum, is_alone
 from sparselabel.errors import ConfigError, DataError
 from sparselabel.models.classifier import Output
 
@@ -83,7 +84,16 @@ class Step:
     @cached_property
     def padded(self) -> bool:
         """Whether some rows are padding."""
-        return not bool((self.rows >= 0).all())
+        return self.rows.numel() > 0 and int(self.rows.min()) < 0
+
+    @cached_property
+    def size(self) -> Tensor | int:
+        """The images of the batch, over all processes and without padding: of each run, (R,), or as many in
+        all of them.
+        """
+        if is_alone() and not self.padded:
+            return self.rows.shape[-1]
+        return all_reduce_sum(self.valid.sum(-1))
 
 
 def refuse_spatial_labels(spatial_labels: SpatialLabels, observed: Tensor) -> None:

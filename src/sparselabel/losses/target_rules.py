@@ -41,7 +41,7 @@ class Truth(TargetRule):
 
     def forward(self, step: Step) -> Targets:
         value = positive_targets(_truth(step), step)
-        return Targets(value * (1 - self.smoothing) + self.smoothing / 2, torch.ones_like(value))
+        return Targets(value * (1 - self.smoothing) + self.smoothing / 2)
 
 
 class TrueNegatives(TargetRule):
@@ -89,7 +89,7 @@ class AssumedNegative(TargetRule):
         if self.smoothing:
             smooth = value * (1 - self.smoothing) + self.smoothing / 2
             value = torch.where(step.observed == NEGATIVE, 0.0, smooth)
-        return Targets(value, torch.ones_like(value))
+        return Targets(value)
 
 
 class WeakNegative(TargetRule):

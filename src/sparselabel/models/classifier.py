@@ -5,7 +5,7 @@ same image logits with less work (Verelst 2023 supplement J), so maps are comput
 head is not linear, so it always uses the cells.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple, Self
 
 import torch
@@ -105,9 +105,20 @@ class LinearHead(Head):
         norm = torch.where(self.unit_norm, norm, 1.0)
         return features / norm.view(-1, *(1,) * (features.ndim - 1))
 
-    def of_standardized(self, features: Tensor, maps: bool = False) -> Output:
-        """Logits of pooled features (B, D) that ``standardized`` has seen; there are no maps of them."""
-        return Output(self.linear(features), None, features)
+    def of_standardized(self, features: Tensor) -> tuple[Tensor, Callable[[Tensor], None]]:
+        """Logits of pooled features (B, D) that ``standardized`` has seen, as a leaf of autograd's graph.
+
+        The function takes a loss of them and sets the layer's gradients. It is autograd's work by hand, in
+        fewer calls: they are most of the time of so small a layer.
+        """
+        layer = self.linear
+        logits = F.linear(features, layer.weight.detach(), layer.bias.detach())
+
+        def backward(loss: Tensor) -> None:
+            (slopes,) = torch.autograd.grad(loss, logits)
+            layer.weight.grad, layer.bias.grad = slopes.mT @ features, slopes.sum(0)
+
+        return logits.requires_grad_(), backward
 
     def forward(self, features: Tensor, maps: bool = False, token: Tensor | None = None) -> Output:
         """Logits of cell features (B, D, h, w), or of pooled features (B, D), which have no maps."""

@@ -14,10 +14,12 @@ The newest and the best are kept. Random state is not saved: every epoch seeds i
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypedDict
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -95,60 +97,105 @@ class StateFile(TypedDict):
     checksum: int
 
 
-def save_checkpoint(
-    folder: Path,
-    fabric: "Fabric",
-    state: TrainingState,
-    model: dict[str, Tensor],
-    average: dict[str, Tensor] | None,
-    optimizer: dict[str, Any],
-    method: ComposedLoss,
-) -> None:
-    """Write the checkpoint of ``state.epochs`` and remove those that are neither it nor the best."""
-    final = folder / f"{state.epochs:04d}"
-    work = folder / f"{final.name}.partial"
-    if fabric.is_global_zero:
-        shutil.rmtree(work, ignore_errors=True)
-        shutil.rmtree(final, ignore_errors=True)
-        work.mkdir(parents=True)
-    fabric.barrier()
-    memories = method.row_stores()
-    tensors = {
-        f"{name}/{key}": value for name, memory in memories.items() for key, value in memory.state().items()
-    }
-    own = work / f"memory-{fabric.global_rank}.safetensors"
-    with disk_errors(f"the checkpoint {final}", "the one before it is unharmed"):
-        save_tensors(tensors, own)
+class CheckpointSaver:
+    """Saves the checkpoints of a run: ``save`` writes the files of one, which then is put on the disk.
+
+    Waiting for the disk takes as long as an epoch of a small head. So a thread does it while training goes
+    on, if there is one process and nothing is remembered in files, which the next epoch would change.
+    ``wait`` returns when the last checkpoint is safe, or raises what went wrong.
+    """
+
+    def __init__(self, folder: Path, fabric: "Fabric") -> None:
+        self.folder, self.fabric = folder, fabric
+        self._pending: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until the last checkpoint is safe."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def save(
+        self,
+        state: TrainingState,
+        model: dict[str, Tensor],
+        average: dict[str, Tensor] | None,
+        optimizer: dict[str, Any],
+        method: ComposedLoss,
+    ) -> None:
+        """Save the checkpoint of ``state.epochs`` and remove those that are neither it nor the best."""
+        self.wait()
+        folder, fabric = self.folder, self.fabric
+        final = folder / f"{state.epochs:04d}"
+        work = folder / f"{final.name}.partial"
         if fabric.is_global_zero:
-            save_tensors(model, work / "model.safetensors")
-            save_tensors(method.state_dict(), work / "method.safetensors")
-            if average is not None:
-                save_tensors(average, work / "average.safetensors")
-            torch.save(optimizer, work / "optimizer.pt")
-            _sync(work / "optimizer.pt")
-    of_memories = all_gather(torch.tensor([file_checksum(own)]))  # every process has written its file now
-    if fabric.is_global_zero:
-        with disk_errors(f"the checkpoint {final}", "the one before it is unharmed"):
-            memory_files = [f"memory-{number}.safetensors" for number in range(fabric.world_size)]
-            checksums = dict(zip(memory_files, of_memories.tolist(), strict=True))
-            others = (file for file in work.iterdir() if file.name not in checksums)
-            checksums |= {file.name: file_checksum(file) for file in others}
-            about = asdict(state) | {"processes": fabric.world_size, "checksums": checksums}
-            write_json(work / "state.json", about | {"checksum": json_checksum(about)})
-            _sync(work / "state.json")
-    fabric.barrier()
-    if fabric.is_global_zero:
-        _sync(work)
+            shutil.rmtree(work, ignore_errors=True)
+            shutil.rmtree(final, ignore_errors=True)
+            work.mkdir(parents=True)
+        fabric.barrier()
+        memories = method.row_stores()
+        tensors = {
+            f"{name}/{key}": value
+            for name, memory in memories.items()
+            for key, value in memory.state().items()
+        }
+        own = work / f"memory-{fabric.global_rank}.safetensors"
+        with _unharmed(final):
+            write_tensors(tensors, own)
+            if fabric.is_global_zero:
+                write_tensors(model, work / "model.safetensors")
+                write_tensors(method.state_dict(), work / "method.safetensors")
+                if average is not None:
+                    write_tensors(average, work / "average.safetensors")
+                torch.save(optimizer, work / "optimizer.pt")
+            else:
+                _sync(own)
+        of_memories = all_gather(torch.tensor([file_checksum(own)]))  # every process has written its file now
+        if fabric.is_global_zero:
+            with _unharmed(final):
+                memory_files = [f"memory-{number}.safetensors" for number in range(fabric.world_size)]
+                checksums = dict(zip(memory_files, of_memories.tolist(), strict=True))
+                others = (file for file in work.iterdir() if file.name not in checksums)
+                checksums |= {file.name: file_checksum(file) for file in others}
+                about = asdict(state) | {"processes": fabric.world_size, "checksums": checksums}
+                write_json(work / "state.json", about | {"checksum": json_checksum(about)})
+        if fabric.world_size == 1 and not files_of(method):
+            self._pending = _thread(os.getpid()).submit(self._keep, work, final, state.best_epoch)
+            return
+        if fabric.is_global_zero:
+            self._keep(work, final, state.best_epoch)
+        fabric.barrier()
+        for memory in memories.values():
+            memory.on_checkpoint_saved()
+
+    def _keep(self, work: Path, final: Path, best_epoch: int) -> None:
+        """Put a checkpoint's files on the disk, give it its name, and remove old ones."""
+        with _unharmed(final):
+            for file in work.iterdir():
+                _sync(file)
+            _sync(work)
         work.rename(final)
-        _sync(folder)
-    fabric.barrier()
-    for memory in memories.values():
-        memory.on_checkpoint_saved()
-    if fabric.is_global_zero:
-        remove_old_files(folder, fabric.world_size)
-        for other in checkpoints(folder):
-            if other not in (final, folder / f"{state.best_epoch:04d}"):
+        _sync(self.folder)
+        remove_old_files(self.folder, self.fabric.world_size)
+        for other in checkpoints(self.folder):
+            if other not in (final, self.folder / f"{best_epoch:04d}"):
                 shutil.rmtree(other)
+
+
+def _unharmed(checkpoint: Path) -> AbstractContextManager[None]:
+    return disk_errors(f"the checkpoint {checkpoint}", "the one before it is unharmed")
+
+
+@cache
+def _thread(process: int) -> ThreadPoolExecutor:
+    """The thread of a process that waits for the disk; a forked process has none of its parent's threads."""
+    return ThreadPoolExecutor(1, thread_name_prefix=f"checkpoint-{process}")
 
 
 def remove_old_files(folder: Path, processes: int) -> None:
@@ -280,9 +327,14 @@ def _names(path: Path) -> list[str]:
         return list(file.offset_keys())
 
 
+def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write tensors to a file."""
+    save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, path)
+
+
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     """Write tensors to a file and sync it to the disk."""
-    save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, path)
+    write_tensors(tensors, path)
     _sync(path)
 
 

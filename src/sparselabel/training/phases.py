@@ -64,7 +64,7 @@ class Stage:
         self._backward_by_fabric = self.fabric_module is not self.module
         if self.compile:  # it shares the module's parameters; the saved and evaluated module is not compiled
             self.fabric_module = torch.compile(self.fabric_module)
-        self._of_standardized: Callable[..., Output] | None = None
+        self._of_standardized: Callable[[Tensor], tuple[Tensor, Backward]] | None = None
         self.average: nn.Module | None = None
         if self.phase.ema_decay:
             import_timm()
@@ -81,6 +81,7 @@ class Stage:
         if (
             self.fabric_module is not head
             or self.fabric.device.type != "cpu"
+            or self.phase.micro_batches > 1
             or not (isinstance(head, LinearHead) and head.boost is None)
             or not (isinstance(loader, FeatureLoader) and loader.features.ndim == 2)
             or loader.features.nbytes > SHARE_OF_RAM * available_memory()
@@ -135,7 +136,10 @@ class Stage:
 
         The views go through the model at once or in micro-batches.
         """
-        model = self._of_standardized or self.fabric_module
+        if self._of_standardized is not None:
+            logits, backward = self._of_standardized(views)
+            return Output(logits, None, views), backward
+        model = self.fabric_module
         if self.phase.micro_batches == 1:
             return model(views, maps=needs.maps), self._backward
         micro_batches = MicroBatches(model, self.module, self.fabric, views, self.phase.micro_batches, needs)

@@ -33,11 +33,11 @@ from sparselabel.run import Run
 from sparselabel.training.callbacks import Hooks
 from sparselabel.training.checkpoint import (
     Checkpoint,
+    CheckpointSaver,
     TrainingState,
     newest_checkpoint,
     refuse_best_start,
     refuse_full_disk,
-    save_checkpoint,
 )
 from sparselabel.training.logger import Log, ScoreHistogram, WatchedImages
 from sparselabel.training.micro_batches import Backward, differences_from_whole_batch
@@ -80,6 +80,7 @@ class Trainer:
         standardize = self._standardize if standardizes(config) else None
         self.network = Network(config, len(data.classes), self.backbone, width, standardize)
         self.watched = WatchedImages(self.run.watched, config.watch, self.loaders)
+        self.saver = CheckpointSaver(self.run.checkpoints, self.fabric)
 
     def _standardize(self, head: LinearHead) -> None:
         observed = self.data.train.observed
@@ -116,7 +117,7 @@ class Trainer:
         self.log.keep_epochs(state.epochs)
         for callback in self.hooks.callbacks:
             callback.on_fit_start(self)
-        with self.log.bar(self.steps(), "training") as bar:
+        with self.log.bar(self.steps(), "training") as bar, self.saver:
             bar.skip(self.steps(state))
             for name, phase in phases_left(self.config, state):
                 if name != state.phase:
@@ -291,6 +292,7 @@ class Trainer:
 
     def load_best(self, state: TrainingState) -> Checkpoint:
         """Load the weights of the best epoch; returns its checkpoint."""
+        self.saver.wait()
         best = Checkpoint(self.run.checkpoints / f"{state.best_epoch:04d}")
         self.network.load(best.average() or best.model())
         return best
@@ -333,11 +335,9 @@ class Trainer:
         checkpoint.restore_method(self.method, self.fabric)
 
     def save(self, stage: Stage, state: TrainingState) -> None:
-        """Write a checkpoint: the trained part of the model, the optimizer, the method."""
+        """Save a checkpoint: the trained part of the model, the optimizer, the method."""
         head_only = stage.name == "head"  # the backbone does not change: no need to write it every epoch
-        save_checkpoint(
-            self.run.checkpoints,
-            self.fabric,
+        self.saver.save(
             state,
             weights_of(stage.module, head_only),
             None if stage.average is None else weights_of(stage.eval_module, head_only),
