@@ -43,6 +43,7 @@ def test_it_tells_phases_and_sizes_and_leaves_nothing(small: Dataset, tmp_path: 
     assert [phase.scored for phase in cost.phases] == [15 + 61 * (method == "em+apl")] * 2
     assert cost.scored == 15 + 20 + 61
     assert cost.gpu == cost.features == cost.files == 0
+    assert min(cost.beginning, cost.metrics, cost.end, *(phase.saving for phase in cost.phases)) > 0
 
 
 def test_a_head_that_is_computed_takes_one_step(small: Dataset, tmp_path: Path) -> None:
@@ -185,6 +186,11 @@ def test_the_sum() -> None:
     assert [there.ram_short, replace(there, ram_taken=2_399).ram_short] == [False, True]
     estimated = replace(cost, expected_time=2.0, prior_time=30.0, prior_disk=9_000)
     assert estimated.seconds == pytest.approx(cost.seconds + 32)
+    phases = (replace(head, saving=0.5, beginning=3.0), full)
+    assert replace(cost, phases=phases).seconds == pytest.approx(cost.seconds + 5 * 0.5 + 3)
+    measured = replace(cost, beginning=4.0, metrics=0.25, end=6.0)
+    assert measured.measuring == 7 * 0.25 + 6
+    assert measured.seconds == pytest.approx(cost.seconds + 4 + 7 * 0.25 + 6)
     assert estimated.disk == 9_000 + 5  # the prior's run is gone before training begins
 
 
@@ -196,7 +202,8 @@ def test_estimating_before_training_is_counted(tmp_path: Path) -> None:
     assert cost.features == 61 * 256 * 4  # of the training split only, though the backbone is not frozen
     assert min(cost.features_time, cost.expected_time) > 0
     trained = sum(phase.time for phase in cost.phases) + cost.scored * cost.phases[-1].scoring
-    assert cost.seconds == pytest.approx(cost.features_time + cost.expected_time + trained)
+    before = cost.beginning + cost.features_time + cost.expected_time
+    assert cost.seconds == pytest.approx(before + trained + cost.measuring)
     assert not (data.folder / "features").exists()
 
 

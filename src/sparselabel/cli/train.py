@@ -207,6 +207,7 @@ def show(cost: "RunCost") -> None:
         "for features": cost.features_time,
         "to estimate expected positives": cost.expected_time,
         "for the run that finds the prior": cost.prior_time,
+        "for metrics and calibration": cost.measuring,
     }
     before = [f"{duration(seconds)} {what}" for what, seconds in parts.items() if seconds]
     first = f", of which {', '.join(before)}" if before else ""

@@ -6,15 +6,19 @@
 Steps are those of a phase's last epoch, when all terms are active. The first creates the optimizer's state,
 so memory peaks at the second. Then weights are written to the temporary folder and read back, as a run does
 with its best epoch: for large models that is the peak. Row stores in RAM are allocated as in a run; of those
-in files only the size is computed.
+in files only the size is computed. Metrics are timed on a few classes (``metric_seconds.py``), the disk with
+a part of a checkpoint.
 """
 
+import os
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -35,6 +39,7 @@ from sparselabel.data.loaders import (
 )
 from sparselabel.data.view_geometry import ViewGeometry
 from sparselabel.distributed import default_precision
+from sparselabel.errors import DataError
 from sparselabel.files import require_folder_to_write
 from sparselabel.inference.class_thresholds import MOST_SCORES
 from sparselabel.inference.scorer import BATCH, Scorer
@@ -53,8 +58,9 @@ from sparselabel.training.checkpoint import (
     save_tensors,
 )
 from sparselabel.training.class_prior import run_before
-from sparselabel.training.estimate_positives import seconds_to_estimate
+from sparselabel.training.estimate_positives import only_thresholds_need_them, seconds_to_estimate
 from sparselabel.training.logger import Log
+from sparselabel.training.metric_seconds import end_seconds, epoch_seconds
 from sparselabel.training.network import LazyBackbone, weights_of
 from sparselabel.training.phase_loaders import PhaseLoaders
 from sparselabel.training.phases import Stage
@@ -68,6 +74,7 @@ if TYPE_CHECKING:
 
 STEPS = 6  # at most, of a phase
 LONG = 20.0  # seconds of a phase, after which two steps are enough
+PART, BLOCK = 1 << 26, 1 << 20  # bytes of a checkpoint to time the disk with, at most, and at a time
 
 
 BYTES_OF_SCORE = 4
@@ -79,7 +86,8 @@ BYTES_TO_RECOVER = 12  # per training label: scores and estimates of all of them
 class PhaseCost:
     """The cost of a phase: ``seconds`` per step, peak bytes of a process, bytes of a checkpoint.
 
-    ``scored`` images are scored after (or before) every epoch, at ``scoring`` seconds each.
+    ``scored`` images are scored after (or before) every epoch, at ``scoring`` seconds each; ``saving`` are
+    the seconds to write a checkpoint, ``beginning`` those before the first step.
     """
 
     name: str
@@ -92,11 +100,14 @@ class PhaseCost:
     ram: int
     gpu: int
     checkpoint: int
+    saving: float = 0.0
+    beginning: float = 0.0
 
     @property
     def time(self) -> float:
-        """Seconds of all its epochs."""
-        return self.epochs * (self.steps * self.seconds + self.scored * self.scoring)
+        """Seconds of all its epochs, without their metrics."""
+        epoch = self.steps * self.seconds + self.scored * self.scoring + self.saving
+        return self.beginning + self.epochs * epoch
 
 
 @dataclass(frozen=True)
@@ -110,6 +121,8 @@ class RunCost:
     ``gpu_there``, ``ram_there`` and ``disk_there`` are what the machine has (the GPU in total, others free);
     ``ram_taken`` is what the process had when free RAM was measured. ``ram_at_end`` is what scores,
     calibration and metrics take beside what training holds; ``scores`` are the bytes of the saved scores.
+    ``beginning`` are the seconds before the first phase, ``metrics`` those of an epoch's metrics, ``end``
+    those of calibration and metrics when training is over.
     """
 
     phases: tuple[PhaseCost, ...]
@@ -128,12 +141,20 @@ class RunCost:
     ram_taken: int = 0
     ram_at_end: int = 0
     scores: int = 0
+    beginning: float = 0.0
+    metrics: float = 0.0
+    end: float = 0.0
+
+    @property
+    def measuring(self) -> float:
+        """Seconds of metrics and calibration, after every epoch and at the end."""
+        return self.metrics * sum(phase.epochs for phase in self.phases) + self.end
 
     @property
     def seconds(self) -> float:
-        """Seconds of the whole run: features, estimates, training and scoring."""
-        end = self.scored * self.phases[-1].scoring
-        before = self.features_time + self.expected_time + self.prior_time
+        """Seconds of the whole run: features, estimates, training, scoring and metrics."""
+        end = self.scored * self.phases[-1].scoring + self.measuring
+        before = self.beginning + self.features_time + self.expected_time + self.prior_time
         return before + sum(phase.time for phase in self.phases) + end
 
     @property
@@ -233,6 +254,7 @@ def dry_run(
 ) -> RunCost:
     """Make the checks of a run, take a few steps of each phase, and return what the run would cost."""
     machine, handling = machine or Machine(), handling or Handling()
+    began = time.monotonic()
     require_folder_to_write(out)
     resolved = resolve(data, config)
     config = resolved.config
@@ -241,6 +263,7 @@ def dry_run(
     prior = None
     if trains_for_prior(config):
         prior = dry_run(data, run_before(config), out / "prior", machine, handling, command)
+        began = time.monotonic()
     fabric = started(data, config, machine)
     with TemporaryDirectory(prefix="sparselabel-dry-run-") as folder, default_precision(config.precision):
         log = Log(Run(Path(folder)), speaks=fabric.is_global_zero, quiet=handling.quiet)
@@ -250,8 +273,10 @@ def dry_run(
         trainer = Trainer(data, config, run, log, fabric, machine, backbone, FirstBatchLoaders)
         loaders = cast("FirstBatchLoaders", trainer.loaders)
         loaders.check(trainer.network)
-        estimating = seconds_to_estimate(loaders) if is_estimated(config) else 0.0
+        beginning, estimating = time.monotonic() - began, _to_estimate(loaders)
+        began = time.monotonic()
         trainer.prepare(method_of(config))
+        beginning += time.monotonic() - began
         files = sum(memory.bytes for memory in files_of(trainer.method))
         ram, disk = available_memory(), free_disk(out)
         forget_peak()
@@ -265,7 +290,7 @@ def dry_run(
         for name in config.phases:
             if phases:
                 trainer.method.begin_phase()
-            phases.append(_measured(trainer, name, rows))
+            phases.append(_measured(trainer, name, rows, out))
         return RunCost(
             phases=tuple(phases),
             scored=_scored_at_end(trainer),
@@ -283,20 +308,36 @@ def dry_run(
             ram_taken=taken,
             ram_at_end=_ram_at_end(trainer),
             scores=BYTES_OF_SCORE * len(data.classes) * (_size(trainer, "val") + _size(trainer, "test")),
+            beginning=beginning,
+            metrics=epoch_seconds(data),
+            end=end_seconds(trainer),
         )
 
 
-def _measured(trainer: Trainer, name: str, rows: Rows) -> PhaseCost:
+def _to_estimate(loaders: PhaseLoaders) -> float:
+    """Seconds to estimate expected positives, for the method or for thresholds alone."""
+    if is_estimated(loaders.config):
+        return seconds_to_estimate(loaders)
+    if only_thresholds_need_them(loaders.data, loaders.config):
+        with suppress(DataError):  # as the run does: it is guessed
+            return seconds_to_estimate(loaders)
+    return 0.0
+
+
+def _measured(trainer: Trainer, name: str, rows: Rows, out: Path) -> PhaseCost:
     """Take a few steps of a phase and score a batch; returns their cost."""
     device, solves = trainer.fabric.device, trainer.needs.solves
     forget_peak()
     _gpu(device, torch.cuda.reset_peak_memory_stats)
     first_epoch = trainer.config.head.epochs if name == "finetune" else 0
     with trainer.log.bar(STEPS, f"measuring the {name} phase") as bar:
+        began = time.monotonic()
         stage = trainer.stage(name, first_epoch, None)
-        seconds = _steps(trainer, stage, rows, bar.advance)
+        beginning = time.monotonic() - began
+        first, seconds = _steps(trainer, stage, rows, bar.advance)
         scoring = _scoring(trainer, stage)
         unmeasured = _write_and_load(trainer, stage)
+    checkpoint = _checkpoint(trainer, stage)
     return PhaseCost(
         name,
         stage.phase.epochs,
@@ -308,8 +349,28 @@ def _measured(trainer: Trainer, name: str, rows: Rows) -> PhaseCost:
         ram=peak_memory() + unmeasured,
         # The peak of what torch has reserved, used or not: other programs cannot have it.
         gpu=_gpu(device, torch.cuda.max_memory_reserved),
-        checkpoint=_checkpoint(trainer, stage),
+        checkpoint=checkpoint,
+        saving=_to_write(out, checkpoint),
+        beginning=beginning + max(0.0, first - seconds),
     )
+
+
+def _to_write(out: Path, size: int) -> float:
+    """Seconds to write a checkpoint of so many bytes on the disk of ``out``, timed with a part of it."""
+    part = min(size, PART)
+    if not part or free_disk(out) < 2 * part:
+        return 0.0
+    block = bytes(BLOCK)
+    existing = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
+    with TemporaryFile(dir=existing) as file:
+        began = time.monotonic()
+        for start in range(0, part, BLOCK):
+            some = block[: part - start]
+            zlib.crc32(some)
+            file.write(some)
+        file.flush()
+        os.fsync(file.fileno())
+        return (time.monotonic() - began) * size / part
 
 
 def _gpu(device: torch.device, ask: Callable[[torch.device], Any]) -> int:
@@ -357,8 +418,8 @@ def _for_a_few(rows: Rows, trainer: Trainer) -> ComposedLoss:
     return method
 
 
-def _steps(trainer: Trainer, stage: Stage, rows: Rows, report: Any) -> float:
-    """Take steps as in the phase's last epoch; seconds of one, loading included.
+def _steps(trainer: Trainer, stage: Stage, rows: Rows, report: Any) -> tuple[float, float]:
+    """Take steps as in the phase's last epoch; seconds of the first and of a later one, loading included.
 
     A head that is computed takes one, with all images.
     """
@@ -370,7 +431,7 @@ def _steps(trainer: Trainer, stage: Stage, rows: Rows, report: Any) -> float:
         began = time.monotonic()
         trainer.solve(progress)
         report(STEPS)
-        return time.monotonic() - began
+        return 0.0, time.monotonic() - began
 
     def scan(some: Tensor | None) -> Iterator[Step]:
         return _scan(trainer, stage, rows if some is None else some.numpy(), progress)
@@ -387,7 +448,7 @@ def _steps(trainer: Trainer, stage: Stage, rows: Rows, report: Any) -> float:
             break
     # The first step has what comes once: loaders that start, the optimizer's state.
     later = times[1:] if len(times) > 2 else times
-    return (later[-1] - later[0]) / (len(later) - 1)
+    return times[1] - times[0], (later[-1] - later[0]) / (len(later) - 1)
 
 
 def _scoring(trainer: Trainer, stage: Stage) -> float:
