@@ -12,7 +12,7 @@ import numpy as np
 
 from sparselabel import config as configuration
 from sparselabel.data.dataset import Dataset, PreparedSplit
-from sparselabel.data.labels import LabelTable
+from sparselabel.data.label_table import LabelTable
 from sparselabel.inference.class_thresholds import threshold_metrics, write_class_thresholds
 from sparselabel.inference.saved_scores import keep_scores
 from sparselabel.metrics.label_metrics import label_metrics
