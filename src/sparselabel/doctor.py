@@ -28,6 +28,7 @@ State = Literal["ok", "missing", "broken"]
 OPTIONAL = {
     "onnx": "export as ONNX: pip install 'sparselabel[export]'",
     "onnxruntime": "running exported models: pip install 'sparselabel[export]'",
+    "openvino": "the quickest engine on a CPU: pip install 'sparselabel[openvino]'",
     "ray": "runs on a cluster: pip install 'sparselabel[cluster]'",
     "tensorboard": "curves in TensorBoard: pip install 'sparselabel[tensorboard]'",
     "pyarrow": "Parquet tables: pip install 'sparselabel[parquet]'",

@@ -76,7 +76,7 @@ def test_class_folders_need_no_table(
         image(tmp_path / "things" / name / f"{number}.png", COLORS[name], number)
     done = command("train", "things", *SMALL, "--out", "here")
     assert done == 0, done.err
-    assert done.out.splitlines()[0] == f"12 images (10 train, 2 val, {SHARED}), 3 classes, one label each"
+    assert done.out.splitlines()[0] == "12 images (10 train, 2 val), 3 classes, one label each"
     assert json.loads((tmp_path / "here-data" / "dataset.json").read_text())["classes"] == sorted(COLORS)
 
 
@@ -87,8 +87,7 @@ def test_labels_with_negatives_are_told(command: Command, folder: Path) -> None:
     done = command("train", "photos", "--labels", "wide.csv", *SMALL)
     assert done == 0, done.err
     assert done.out.splitlines()[0] == (
-        f"29 images (23 train, 6 val, {SHARED}), 3 classes, 1.0 labels each of what is there and 1.0 of what "
-        "is not"
+        "29 images (23 train, 6 val), 3 classes, 1.0 labels each of what is there and 1.0 of what is not"
     )
 
 
@@ -240,3 +239,20 @@ def test_a_folder_that_is_no_run_is_refused_before_images_are_read(command: Comm
     assert "taken exists and is not a run: choose another --out" in done.err
     assert "checking" not in done.err
     assert not (folder / "taken-data").exists()
+
+
+@pytest.mark.filterwarnings("ignore::sparselabel.errors.DataWarning")
+def test_an_image_that_is_there_twice_is_told(command: Command, folder: Path) -> None:
+    copies = [f"copy{number}.png" for number in range(4)]
+    for name in copies:
+        (folder / "photos" / name).write_bytes((folder / "photos" / "3.png").read_bytes())
+    with (folder / "labels.csv").open("a") as table:
+        table.writelines(
+            f"\n{name},{'blue' if number % 2 else 'green'}" for number, name in enumerate(copies)
+        )
+    done = command("train", "photos", "--labels", "labels.csv", *SMALL)
+    assert done == 0, done.err
+    told = [line for line in done.out.splitlines() if line.startswith("WARNING: ")]
+    assert any(
+        line.startswith("WARNING: duplicates: the same image more than once in train") for line in told
+    )

@@ -93,6 +93,9 @@ def test_classes_on_every_image_or_on_one() -> None:
     assert "so its numbers say nothing" in every
     assert once == "Only one test image each is labeled sofa, bus: too few to judge these classes by."
     assert says_nothing(measured(), "test") == []
+    (none,) = says_nothing(measured(positives=(5, 0, 5)), "test")
+    assert none.startswith("No test image is labeled ")
+    assert "counts 0 in the mAP" in none
 
 
 @pytest.mark.parametrize(

@@ -387,8 +387,6 @@ def _show_classes(measured: dict[str, Any], located: dict[str, Any] | None) -> N
         numbers = [row[key] for key in keys] + ([located["classes"][row["name"]]] if located else [])
         classes.add_row(row["name"], f"{row['positive']:,}", *(f"{100 * number:.1f}" for number in numbers))
     console.print(classes)
-    if measured["classes_without_positives"]:
-        console.print(f"without positives, counted as 0: {', '.join(measured['classes_without_positives'])}")
 
 
 def _places(located: dict[str, Any]) -> str:

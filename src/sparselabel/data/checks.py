@@ -237,9 +237,14 @@ Image = tuple[str, int]
 """An image by split and row."""
 
 
+def same_images(prepared: Dataset) -> list[Problem]:
+    """Images that are there more than once, by their digests: in two splits, in one, with other labels."""
+    return [*_copies(prepared, exact_duplicates(prepared), "")]
+
+
 def file_problems(prepared: Dataset) -> list[Problem]:
     """Problems of the image files that are found without opening one, by names and digests."""
-    problems = [*_copies(prepared, exact_duplicates(prepared), "")]
+    problems = same_images(prepared)
     root = prepared.train.root
     if not root.is_dir():
         problems.insert(

@@ -32,14 +32,15 @@ BASIS = {
 class Quality:
     """The expected quality of a run's labels, from its metrics on a split.
 
-    ``shown`` is how many classes an image shows, ``given`` how many labels a labeled training image has.
+    ``shown`` is how many classes an image shows, ``given`` how many labels a labeled training image has, if
+    training does not know all.
     ``measured``: the labels of the split are complete, so nothing is estimated.
     """
 
     split: str
     images: int
     classes: int
-    given: float
+    given: float | None
     shown: float
     precision: float
     recall: float
@@ -50,8 +51,6 @@ class Quality:
 
     def opening(self) -> list[str]:
         """Sentences: what images show, how many suggestions are right and found, which classes are weak."""
-        given = f"{self.given:.1f}".removesuffix(".0")
-        labels = "label" if given == "1" else "labels"
         about = "" if self.measured else "about "
         ranges = self.ranges or QualityRanges(labels_per_image=[], precision=[], recall=[])
         ends = [f"{end:.1f}" for end in ranges["labels_per_image"]]
@@ -59,8 +58,9 @@ class Quality:
         sentence = f"Your images show {shown} of the {self.classes:,} classes each"
         if self.classes == 1:
             sentence = f"Of your images {about}{100 * self.shown:.0f} % show the class"
-        elif self.given < self.shown - 0.05:
-            sentence += f"; you gave {given} {labels}"
+        elif self.given is not None and self.given < self.shown - 0.05:
+            given = f"{self.given:.1f}".removesuffix(".0")
+            sentence += f"; you gave {given} {'label' if given == '1' else 'labels'}"
         sentences = [
             f"{sentence}.",
             f"Expect {of_ten(self.precision, ranges['precision'])} suggested labels to be right, and "
@@ -109,7 +109,7 @@ def quality_of(measured: dict[str, Any], split: str, train: PreparedSplit) -> Qu
         split=split,
         images=measured["images"],
         classes=len(rows),
-        given=float(labeled.mean()) if len(labeled) else 0.0,
+        given=None if observed.complete else float(labeled.mean()) if len(labeled) else 0.0,
         shown=shown,
         precision=precision,
         recall=recall,
@@ -140,13 +140,14 @@ def of_ten(share: float, ends: Sequence[float] = ()) -> str:
 
 
 def says_nothing(measured: dict[str, Any], split: str) -> list[str]:
-    """Warnings of metrics that mean nothing: a class on every image, or a single class."""
+    """Warnings of metrics that mean nothing: of classes on every image, on one or on none."""
     images, rows = measured["images"], measured["classes"]
+    never = measured["classes_without_positives"]
     every = [row["name"] for row in rows if row["positive"] == images]
     once = [row["name"] for row in rows if row["positive"] == 1 < images]
     warnings = []
     if every:
-        all_of_them = len(every) + len(measured["classes_without_positives"]) == len(rows)
+        all_of_them = len(every) + len(never) == len(rows)
         what = "so no number can say how good it is" if all_of_them else "so its numbers say nothing"
         warnings.append(
             f"Every {split} image is labeled {listing(every, NAMED)}: there is no image without it to tell "
@@ -157,6 +158,12 @@ def says_nothing(measured: dict[str, Any], split: str) -> list[str]:
         each, whom = ("is", "the class") if len(once) == 1 else ("each is", "these classes")
         warnings.append(
             f"Only one {split} image {each} labeled {listing(once, NAMED)}: too few to judge {whom} by."
+        )
+    if never and not is_meaningless(measured):
+        counts = "counts" if len(never) == 1 else "each count"
+        warnings.append(
+            f"No {split} image is labeled {listing(never, NAMED)}: {counts} 0 in the mAP, and nothing says "
+            "how good the scores are."
         )
     return warnings
 

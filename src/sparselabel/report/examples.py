@@ -28,6 +28,7 @@ from sparselabel.report.run_data import ReportData, ShownRun
 
 EACH = 6  # cases of a group
 LOOKED_AT = 20_000  # highest entries among which cases are sought
+HIGH = 0.5  # score from which on a label is not missed, and below which nothing is certain
 SMALLEST = 1e-7  # score that counts as 0 in a logarithm
 
 
@@ -119,10 +120,11 @@ def choose(scores: Scores, labels: Labels, apart: Scores | None = None) -> list[
     else:
         says = "The highest scores of classes that nobody labeled: the labels may be missing."
         among, wrong = labels == UNKNOWN, ("Certain, but not labeled", says)
-    missed = highest(scores, there, of_class=2, lowest=True)
+    high = scores >= HIGH
+    missed = highest(scores, there & ~high, of_class=2, lowest=True)
     groups = [
-        Group("Certain and right", right, "score", highest(scores, there, of_class=1)),
-        Group(*wrong, "score", highest(scores, among, of_class=2)),
+        Group("Certain and right", right, "score", highest(scores, there & high, of_class=1)),
+        Group(*wrong, "score", highest(scores, among & high, of_class=2)),
         Group("Missed", "The lowest scores of classes that are there.", "score", missed),
     ]
     if apart is None:

@@ -329,7 +329,10 @@ def _names(path: Path) -> list[str]:
 
 def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     """Write tensors to a file."""
+    path.touch()
+    mode = path.stat().st_mode
     save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, path)
+    path.chmod(mode)  # safetensors leaves its files to their owner alone
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from sparselabel.config import AUTO, Handling, HeadPhase, Machine, Preparation, TrainConfig
+from sparselabel.data.checks import same_images
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.labels import NEGATIVE, POSITIVE
 from sparselabel.data.prepare import prepare
@@ -137,6 +138,8 @@ def prepare_folder(
         prepared = prepare(source, folder, how, force=is_prepared(folder), report=bar.advance)
     write_text(folder / LABELS, _digest(labels))
     say(found_in(prepared, everything, held_out="val" not in source.splits))
+    for problem in same_images(prepared):
+        say(f"WARNING: {problem}")
     return prepared
 
 
@@ -203,7 +206,8 @@ def found_in(prepared: Dataset, read: int, *, held_out: bool = False) -> str:
     labels = "one label each" if one_each else f"{present / decoded:.1f} labels each of what is there"
     labels += f" and {absent / decoded:.1f} of what is not" if absent else ""
     sizes = ", ".join(f"{len(split):,} {name}" for name, split in prepared.splits.items())
-    sizes += ", with its share of every class" if held_out and "val" in prepared.splits else ""
+    if held_out and "val" in prepared.splits and prepared.split("val").truth.counts(POSITIVE).all():
+        sizes += ", with its share of every class"
     broken = f"; {counted(read - decoded, 'file')} could not be read" if decoded < read else ""
     classes = counted(len(prepared.classes), "class")
     return f"{counted(decoded, 'image')} ({sizes}), {classes}, {labels}{broken}"
