@@ -13,6 +13,7 @@ from sparselabel.data.dataset import Dataset
 from sparselabel.inference.class_thresholds import load_class_thresholds
 from sparselabel.inference.predictor import stream
 from sparselabel.metrics.calibration import logits_of
+from sparselabel.models.classifier import Output
 from sparselabel.run import Run
 from sparselabel.training.train_run import train_run
 from tests.inference.stub import CLASSES, paint, predictor
@@ -47,6 +48,22 @@ def test_order_and_broken_images(tmp_path: Path, workers: int) -> None:
     assert good[0].maps is not None
     assert good[0].maps.shape == (3, 2, 2)
     assert good[0].maps[0] == pytest.approx(np.full((2, 2), -8.0))
+
+
+def test_scores_that_are_not_finite_are_no_prediction(tmp_path: Path) -> None:
+    paths = [paint(tmp_path / f"{red}.png", red, 0) for red in (255, 0)]
+    damaged = predictor()
+    colors = damaged.model
+
+    def model(views: torch.Tensor, maps: bool = False) -> Output:
+        output = colors(views, maps)
+        return output._replace(logits=output.logits.where(output.logits[:, :1] > 0, torch.nan))
+
+    damaged.model = model
+    good, bad = damaged(paths)
+    assert (good.error, [name for name, _ in good.labels]) == (None, ["red"])
+    assert (bad.labels, len(bad.scores)) == ((), 0)
+    assert bad.error == f"{paths[1]}: the model's scores of it are not finite: bring back its weights"
 
 
 def test_all_of_a_batch_broken() -> None:

@@ -93,9 +93,13 @@ class Predictor:
                 if number in loaded.errors:
                     yield Prediction(path, (), np.zeros(0), loaded.errors[number])
                     continue
-                shown = None if cells is None else cells[position]
-                yield Prediction(path, self._labels(scores[position]), scores[position], None, shown)
+                own, shown = scores[position], None if cells is None else cells[position]
                 position += 1
+                if not np.isfinite(own).all():  # it would have no labels, as if nothing were shown
+                    problem = f"{path}: the model's scores of it are not finite: bring back its weights"
+                    yield Prediction(path, (), np.zeros(0), problem)
+                    continue
+                yield Prediction(path, self._labels(own), own, None, shown)
 
     @property
     def engine(self) -> str:
