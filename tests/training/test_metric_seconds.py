@@ -24,8 +24,9 @@ def many(small: Dataset) -> Dataset:
 def test_what_grows_with_the_classes_and_what_does_not(
     many: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, seen = [0.0], []
-    monkeypatch.setattr(metric_seconds.time, "monotonic", lambda: now[0])
+    now: list[float] = [0.0]
+    seen: list[int] = []
+    monkeypatch.setattr("sparselabel.training.metric_seconds.time.monotonic", lambda: now[0])
 
     def validate(scores: np.ndarray, labels: LabelTable) -> None:
         assert scores.shape == (len(many.split("val")), len(labels.classes)) == labels.values.shape
