@@ -228,6 +228,7 @@ CASES: list[tuple[str, str, Damage]] = [
     ("run scores", "scores-test.npz", not_finite),
     ("run figures", "location-test.npz", npz_with(rows=np.array([10**12]))),
     ("run figures", "0001.npz", npz_with(rows=np.array([0, -1]))),
+    ("run figures", "maps-test.npz", npz_with(classes=np.array([0, 2**48 + 1]))),
     ("scenes", "train.npz", npz_with(labels=np.full((3, 12), 59))),
     ("scenes", "000000.png", mask(64)),
     ("scenes", "000000.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0"),

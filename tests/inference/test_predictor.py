@@ -10,11 +10,14 @@ import torch
 from sparselabel import load_predictor
 from sparselabel.config import FinetunePhase, Handling, HeadPhase, Machine
 from sparselabel.data.dataset import Dataset
+from sparselabel.inference import predictor as module
 from sparselabel.inference.class_thresholds import load_class_thresholds
-from sparselabel.inference.predictor import stream
+from sparselabel.inference.predictor import ReadView, images_of, stream
 from sparselabel.metrics.calibration import logits_of
+from sparselabel.models.classifier import Output
 from sparselabel.run import Run
 from sparselabel.training.train_run import train_run
+from tests.data.shards import write_tar
 from tests.inference.stub import CLASSES, paint, predictor
 from tests.training.conftest import small, tiny
 
@@ -47,6 +50,38 @@ def test_order_and_broken_images(tmp_path: Path, workers: int) -> None:
     assert good[0].maps is not None
     assert good[0].maps.shape == (3, 2, 2)
     assert good[0].maps[0] == pytest.approx(np.full((2, 2), -8.0))
+
+
+def test_large_images_of_a_shard_are_in_small_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = {f"{n}.png": Path(paint(tmp_path / "a.png", 255, 0)).read_bytes() for n in range(7)}
+    write_tar(tmp_path / "a.tar", content)
+    size = len(content["0.png"])
+
+    def batches() -> list[int]:
+        found = stream(images_of(tmp_path / "a.tar"), ReadView(predictor().view), 4, 0)
+        return [len(one.images) for one in found]
+
+    assert batches() == [4, 3]
+    monkeypatch.setattr(module, "LARGEST_BATCH", 2 * size)
+    assert batches() == [2, 2, 2, 1]
+
+
+def test_scores_that_are_not_finite_are_no_prediction(tmp_path: Path) -> None:
+    paths = [paint(tmp_path / f"{red}.png", red, 0) for red in (255, 0)]
+    damaged = predictor()
+    colors = damaged.model
+
+    def model(views: torch.Tensor, maps: bool = False) -> Output:
+        output = colors(views, maps)
+        return output._replace(logits=output.logits.where(output.logits[:, :1] > 0, torch.nan))
+
+    damaged.model = model
+    good, bad = damaged(paths)
+    assert (good.error, [name for name, _ in good.labels]) == (None, ["red"])
+    assert (bad.labels, len(bad.scores)) == ((), 0)
+    assert bad.error == f"{paths[1]}: the model's scores of it are not finite: bring back its weights"
 
 
 def test_all_of_a_batch_broken() -> None:

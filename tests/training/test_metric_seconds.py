@@ -7,7 +7,6 @@ import pytest
 
 from sparselabel.data.dataset import Dataset
 from sparselabel.data.label_table import LabelTable
-from sparselabel.metrics.tiled_scores import Scores
 from sparselabel.training import metric_seconds
 
 
@@ -25,11 +24,11 @@ def many(small: Dataset) -> Dataset:
 def test_what_grows_with_the_classes_and_what_does_not(
     many: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = [0.0]
+    now: list[float] = [0.0]
     seen: list[int] = []
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("sparselabel.training.metric_seconds.time.monotonic", lambda: now[0])
 
-    def validate(scores: Scores, labels: LabelTable) -> None:
+    def validate(scores: np.ndarray, labels: LabelTable) -> None:
         assert scores.shape == (len(many.split("val")), len(labels.classes)) == labels.values.shape
         now[0] += (5.0 if not seen else 0.0) + 2.0 + 0.01 * len(labels.classes)  # imports come once
         seen.append(len(labels.classes))

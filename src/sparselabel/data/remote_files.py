@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import IO, Any, TypeVar
 
+from sparselabel.data.decode import read_whole
 from sparselabel.data.parallel import map_ahead
 from sparselabel.errors import ConfigError, DataError, SparselabelError
 from sparselabel.file_formats import refuse_special
@@ -100,9 +101,9 @@ def read_bytes(file: str, start: int = 0, size: int | None = None) -> bytes:
     with reaching(file):
         if not is_address(file):
             refuse_special(file)
+            if size is None:
+                return read_whole(file)
             with open(file, "rb") as stream:  # noqa: PTH123 - it is called for every image
-                if size is None:
-                    return stream.read()
                 left = os.fstat(stream.fileno()).st_size - start
                 return os.pread(stream.fileno(), max(0, min(size, left)), start)
         content = _fetch(file, {} if size is None else {"start": start, "end": start + size})

@@ -32,6 +32,9 @@ from sparselabel.run import Run
 Pixels = npt.NDArray[np.uint8]
 Read = Callable[[Any], Pixels]
 
+LARGEST_BATCH = 1 << 28
+"""Bytes of image files of a batch, from which on it is full."""
+
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
@@ -93,9 +96,13 @@ class Predictor:
                 if number in loaded.errors:
                     yield Prediction(path, (), np.zeros(0), loaded.errors[number])
                     continue
-                shown = None if cells is None else cells[position]
-                yield Prediction(path, self._labels(scores[position]), scores[position], None, shown)
+                own, shown = scores[position], None if cells is None else cells[position]
                 position += 1
+                if not np.isfinite(own).all():  # it would have no labels, as if nothing were shown
+                    problem = f"{path}: the model's scores of it are not finite: bring back its weights"
+                    yield Prediction(path, (), np.zeros(0), problem)
+                    continue
+                yield Prediction(path, self._labels(own), own, None, shown)
 
     @property
     def engine(self) -> str:
@@ -224,8 +231,17 @@ class _Batches:
 
     def __iter__(self) -> Iterator[Any]:  # torch says lists of indices; it hands on whatever it gets
         for _, group in itertools.groupby(self.images, _group):
-            while batch := tuple(islice(group, self.batch)):
+            while batch := tuple(self._next(group)):
                 yield batch
+
+    def _next(self, group: Iterator[Any]) -> Iterator[Any]:
+        """The images of a batch: fewer where a shard has large ones, which are in memory together."""
+        size = 0
+        for item in islice(group, self.batch):
+            yield item
+            size += len(item.content) if isinstance(item, ShardImage) else 0
+            if size >= LARGEST_BATCH:
+                return
 
 
 def _group(item: Any) -> str:

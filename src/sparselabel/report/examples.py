@@ -378,7 +378,9 @@ def _read_maps(about: ReportData, split: str) -> dict[str, Maps]:
     for run in with_maps(about, split):
         file = run.folder.maps_file(split)
         if file.is_file():
-            arrays = read_arrays(file, MAPS_LAYOUT, "remove it, and report again")
+            again = "remove it, and report again"
+            arrays, images = read_arrays(file, MAPS_LAYOUT, again), about.data.split(split)
+            refuse_outside(file, arrays, {"rows": len(images), "classes": len(about.data.classes)}, again)
             keys = zip(arrays["rows"].tolist(), arrays["classes"].tolist(), strict=True)
             values = zip(arrays["scores"].tolist(), arrays["cells"], strict=True)
             maps[run.name] = dict(zip(keys, values, strict=True))

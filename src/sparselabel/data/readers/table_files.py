@@ -19,7 +19,7 @@ from sparselabel.file_formats import reading, refuse_packed
 Rows = Iterator[tuple[int, Sequence[str]]]
 
 UNPACKED = 0.1
-"""The share of memory that a table may unpack to at once: Python's texts take several times as much."""
+"""The share of memory that a workbook may unpack to: as Python's texts it takes several times as much."""
 LAST_ROW = 1 << 20  # of a sheet: a file may claim that there is a later one, with blank ones before it
 
 
@@ -284,10 +284,14 @@ def _open_parquet(file: Path) -> Iterator[Cells]:
     with reading(file):
         schema = parquet.read_schema(file)
         # As dictionaries, where a text that comes often is in memory once.
-        texts = [column.name for column in schema if pyarrow.types.is_string(column.type)]
+        texts = [
+            column.name
+            for column in schema
+            if pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)
+        ]
         opened = parquet.ParquetFile(file, read_dictionary=texts)
         for group in range(opened.num_row_groups):
-            refuse_packed(opened.metadata.row_group(group).total_byte_size, UNPACKED)
+            refuse_packed(opened.metadata.row_group(group).total_byte_size)
     with opened:
         for column in schema:
             if pyarrow.types.is_nested(column.type) or pyarrow.types.is_binary(column.type):
