@@ -239,13 +239,18 @@ def run(setting: Setting, source: Path, candidates: Candidates = told_nothing) -
 
 
 def table(files: list[Path], others: list[str]) -> None:
-    """Mean test mAP by half, with 95 % intervals over label sets; backbones and draws of one go together."""
-    rows = [row for file in files for row in csv.DictReader(file.open())]
-    names = dict.fromkeys(row["candidate"] for row in rows)
+    """Mean test mAP by half of the candidates that all files have, with 95 % intervals over label sets.
+
+    Backbones and draws of a label set go together.
+    """
+    tables = [list(csv.DictReader(file.open())) for file in files]
+    rows = [row for own in tables for row in own]
+    in_all = set.intersection(*({row["candidate"] for row in own} for own in tables))
+    names = [name for name in dict.fromkeys(row["candidate"] for row in rows) if name in in_all]
     for half in HALVES:
         by_setting: dict[tuple[str, ...], dict[str, float]] = {}
         for row in rows:
-            if row["half"] == half:
+            if row["half"] == half and row["candidate"] in in_all:
                 key = (row["source"], row["annotator"], row["backbone"], row["draw"])
                 by_setting.setdefault(key, {})[row["candidate"]] = float(row["test"])
         whole = {key: found for key, found in by_setting.items() if len(found) == len(names)}
