@@ -2,6 +2,7 @@
 
     python -m benchmarks.defaults FOLDER --out FILE [--sources coco-3000 ...] [--draws 0 ...]
     python -m benchmarks.defaults FOLDER --out FILE --told [--halves decide]
+    python -m benchmarks.defaults FOLDER --out FILE --full-validation
     python -m benchmarks.defaults --table FILE ... [--over soft ...]
 
 FOLDER has, for NAME coco, voc, scenes and scenes-dense, NAME.npz with arrays (N, L) ``truth`` and, except for
@@ -10,7 +11,8 @@ NAME-dino.npy and NAME-mbv2.npy (N, D). A setting is a source with a number of i
 labels, a backbone, and a draw. Candidates are trained by ``train_run``, as users train them. Nothing is fully
 labeled: the epoch is chosen on a fifth of the images, whose labels are as sparse as the others'.
 
-With ``--told``, also ones that are told K, or the number of images of every class.
+With ``--full-validation`` they have all labels. With ``--told`` there are also candidates that are told K, or
+the number of images of every class.
 
 Half of every source's label sets are for deciding, half for reporting, by a hash of their names.
 """
@@ -132,7 +134,9 @@ def annotate(annotator: str, truth: Array, area: Array | None, random: np.random
     return np.asarray(named)
 
 
-def data_of(setting: Setting, source: Path, folder: Path) -> tuple[Dataset, dict[str, torch.Tensor]]:
+def data_of(
+    setting: Setting, source: Path, folder: Path, full_validation: bool = False
+) -> tuple[Dataset, dict[str, torch.Tensor]]:
     """Prepared data without images, and the features of its splits."""
     name, images, tests = SOURCES[setting.source]
     arrays = np.load(source / f"{name}.npz")
@@ -156,12 +160,13 @@ def data_of(setting: Setting, source: Path, folder: Path) -> tuple[Dataset, dict
         ("test", slice(images, None)),
     ):
         ids = np.array([f"{split}-{number}" for number in range(len(truth[part]))])
+        full = split == "test" or (split == "val" and full_validation)
         splits[split] = PreparedSplit(
             name=split,
             root=folder,
             paths=ids,
-            truth=LabelTable(ids, classes, sparse[part] if split == "val" else complete[part]),
-            observed=LabelTable(ids, classes, complete[part] if split == "test" else sparse[part]),
+            truth=LabelTable(ids, classes, sparse[part] if split == "val" and not full else complete[part]),
+            observed=LabelTable(ids, classes, complete[part] if full else sparse[part]),
             spatial_labels=SpatialLabels.none(),
             digests=np.arange(len(ids)).astype(np.uint64),
             digest=split,
@@ -207,7 +212,9 @@ def told(data: Dataset, folder: Path) -> dict[str, TrainConfig]:
     }
 
 
-def run(setting: Setting, source: Path, candidates: Candidates = told_nothing) -> Iterator[dict[str, Any]]:
+def run(
+    setting: Setting, source: Path, candidates: Candidates = told_nothing, full_validation: bool = False
+) -> Iterator[dict[str, Any]]:
     """The figures of every candidate, which may put files into a temporary folder."""
     counts: list[ClassCounts | None] = []
 
@@ -220,7 +227,7 @@ def run(setting: Setting, source: Path, candidates: Candidates = told_nothing) -
         return counts[0]
 
     with TemporaryDirectory() as name:
-        data, features = data_of(setting, source, Path(name))
+        data, features = data_of(setting, source, Path(name), full_validation)
         for number, (candidate, own) in enumerate(candidates(data, Path(name)).items()):
             config = replace(own, frozen=True, finetune=FinetunePhase(epochs=0), watch=0)
             with (
@@ -292,6 +299,7 @@ def main() -> None:
     parser.add_argument("--halves", nargs="+", default=HALVES)
     parser.add_argument("--draws", type=int, nargs="+", default=[0])
     parser.add_argument("--told", action="store_true")
+    parser.add_argument("--full-validation", action="store_true")
     parser.add_argument("--table", type=Path, nargs="+")
     parser.add_argument("--over", nargs="+", default=["an", "gr"])
     given = parser.parse_args()
@@ -306,7 +314,8 @@ def main() -> None:
             own = setting.source, setting.annotator, setting.half
             if any(one not in some for one, some in zip(own, wanted, strict=True)):
                 continue
-            for row in run(setting, given.folder, told if given.told else told_nothing):
+            candidates = told if given.told else told_nothing
+            for row in run(setting, given.folder, candidates, given.full_validation):
                 if writer is None:
                     writer = csv.DictWriter(file, [*row])
                     if not file.tell():
