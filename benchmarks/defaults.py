@@ -2,6 +2,7 @@
 
     python -m benchmarks.defaults FOLDER --out FILE [--sources coco-3000 ...] [--draws 0 ...]
     python -m benchmarks.defaults FOLDER --out FILE --told [--halves decide]
+    python -m benchmarks.defaults FOLDER --out FILE --full-validation
     python -m benchmarks.defaults --table FILE ... [--over soft ...]
 
 FOLDER has, for NAME coco, voc, scenes and scenes-dense, NAME.npz with arrays (N, L) ``truth`` and, except for
@@ -10,7 +11,8 @@ NAME-dino.npy and NAME-mbv2.npy (N, D). A setting is a source with a number of i
 labels, a backbone, and a draw. Candidates are trained by ``train_run``, as users train them. Nothing is fully
 labeled: the epoch is chosen on a fifth of the images, whose labels are as sparse as the others'.
 
-With ``--told``, also ones that are told K, or the number of images of every class.
+With ``--full-validation`` they have all labels. With ``--told`` there are also candidates that are told K, or
+the number of images of every class.
 
 Half of every source's label sets are for deciding, half for reporting, by a hash of their names.
 """
@@ -61,6 +63,7 @@ CANDIDATES = {
     "iun": TrainConfig(method="iun"),
     "bce": TrainConfig(method="bce"),
 }
+ORACLES = "iun", "bce"
 BACKBONES = "dino", "mbv2"
 ANNOTATORS = "one", "largest", "frequent", "kept-40", "kept-75", "names"
 HALVES = "decide", "report"
@@ -132,7 +135,9 @@ def annotate(annotator: str, truth: Array, area: Array | None, random: np.random
     return np.asarray(named)
 
 
-def data_of(setting: Setting, source: Path, folder: Path) -> tuple[Dataset, dict[str, torch.Tensor]]:
+def data_of(
+    setting: Setting, source: Path, folder: Path, full_validation: bool = False
+) -> tuple[Dataset, dict[str, torch.Tensor]]:
     """Prepared data without images, and the features of its splits."""
     name, images, tests = SOURCES[setting.source]
     arrays = np.load(source / f"{name}.npz")
@@ -156,12 +161,13 @@ def data_of(setting: Setting, source: Path, folder: Path) -> tuple[Dataset, dict
         ("test", slice(images, None)),
     ):
         ids = np.array([f"{split}-{number}" for number in range(len(truth[part]))])
+        full = split == "test" or (split == "val" and full_validation)
         splits[split] = PreparedSplit(
             name=split,
             root=folder,
             paths=ids,
-            truth=LabelTable(ids, classes, sparse[part] if split == "val" else complete[part]),
-            observed=LabelTable(ids, classes, complete[part] if split == "test" else sparse[part]),
+            truth=LabelTable(ids, classes, sparse[part] if split == "val" and not full else complete[part]),
+            observed=LabelTable(ids, classes, complete[part] if full else sparse[part]),
             spatial_labels=SpatialLabels.none(),
             digests=np.arange(len(ids)).astype(np.uint64),
             digest=split,
@@ -207,7 +213,9 @@ def told(data: Dataset, folder: Path) -> dict[str, TrainConfig]:
     }
 
 
-def run(setting: Setting, source: Path, candidates: Candidates = told_nothing) -> Iterator[dict[str, Any]]:
+def run(
+    setting: Setting, source: Path, candidates: Candidates = told_nothing, full_validation: bool = False
+) -> Iterator[dict[str, Any]]:
     """The figures of every candidate, which may put files into a temporary folder."""
     counts: list[ClassCounts | None] = []
 
@@ -220,7 +228,7 @@ def run(setting: Setting, source: Path, candidates: Candidates = told_nothing) -
         return counts[0]
 
     with TemporaryDirectory() as name:
-        data, features = data_of(setting, source, Path(name))
+        data, features = data_of(setting, source, Path(name), full_validation)
         for number, (candidate, own) in enumerate(candidates(data, Path(name)).items()):
             config = replace(own, frozen=True, finetune=FinetunePhase(epochs=0), watch=0)
             with (
@@ -240,21 +248,31 @@ def run(setting: Setting, source: Path, candidates: Candidates = told_nothing) -
 
 
 def table(files: list[Path], others: list[str]) -> None:
-    """Mean test mAP by half, with 95 % intervals over label sets; backbones and draws of one go together."""
-    rows = [row for file in files for row in csv.DictReader(file.open())]
-    names = dict.fromkeys(row["candidate"] for row in rows)
+    """Mean test mAP by half of the candidates that all files have, with 95 % intervals over label sets.
+
+    Backbones and draws of a label set go together. Also of the candidate that sparse labels choose: the one
+    with the highest mAP on the held-out images of a setting, of those that are told nothing.
+    """
+    tables = [list(csv.DictReader(file.open())) for file in files]
+    rows = [row for own in tables for row in own]
+    in_all = set.intersection(*({row["candidate"] for row in own} for own in tables))
+    names = [name for name in dict.fromkeys(row["candidate"] for row in rows) if name in in_all]
     for half in HALVES:
-        by_setting: dict[tuple[str, ...], dict[str, float]] = {}
+        by_setting: dict[tuple[str, ...], dict[str, tuple[float, float]]] = {}
         for row in rows:
-            if row["half"] == half:
+            if row["half"] == half and row["candidate"] in in_all:
                 key = (row["source"], row["annotator"], row["backbone"], row["draw"])
-                by_setting.setdefault(key, {})[row["candidate"]] = float(row["test"])
+                found = float(row["val"] or "nan"), float(row["test"])
+                by_setting.setdefault(key, {})[row["candidate"]] = found
         whole = {key: found for key, found in by_setting.items() if len(found) == len(names)}
         if not whole:
             continue
         label_sets = sorted({key[:2] for key in whole})
         member = np.array([[key[:2] == one for key in whole] for one in label_sets], dtype=float)
-        values = {name: np.array([found[name] for found in whole.values()]) for name in names}
+        values = {name: np.array([found[name][1] for found in whole.values()]) for name in names}
+        offered = [name for name in names if name not in ORACLES and "," not in name]
+        if not np.isnan([found[name][0] for found in whole.values() for name in offered]).any():
+            values["chosen"] = np.array([max(found[name] for name in offered)[1] for found in whole.values()])
         draws = np.random.default_rng(0).integers(0, len(label_sets), (10_000, len(label_sets)))
         weights = member[draws].sum(1)  # (draws, settings): how often each is in
 
@@ -282,6 +300,7 @@ def main() -> None:
     parser.add_argument("--halves", nargs="+", default=HALVES)
     parser.add_argument("--draws", type=int, nargs="+", default=[0])
     parser.add_argument("--told", action="store_true")
+    parser.add_argument("--full-validation", action="store_true")
     parser.add_argument("--table", type=Path, nargs="+")
     parser.add_argument("--over", nargs="+", default=["an", "gr"])
     given = parser.parse_args()
@@ -296,7 +315,8 @@ def main() -> None:
             own = setting.source, setting.annotator, setting.half
             if any(one not in some for one, some in zip(own, wanted, strict=True)):
                 continue
-            for row in run(setting, given.folder, told if given.told else told_nothing):
+            candidates = told if given.told else told_nothing
+            for row in run(setting, given.folder, candidates, given.full_validation):
                 if writer is None:
                     writer = csv.DictWriter(file, [*row])
                     if not file.tell():
