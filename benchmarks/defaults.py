@@ -11,8 +11,8 @@ NAME-dino.npy and NAME-mbv2.npy (N, D). A setting is a source with a number of i
 labels, a backbone, and a draw. Candidates are trained by ``train_run``, as users train them. Nothing is fully
 labeled: the epoch is chosen on a fifth of the images, whose labels are as sparse as the others'.
 
-With ``--full-validation`` they have all labels. With ``--told`` there are also candidates that are told K, or
-the number of images of every class.
+With ``--full-validation`` each candidate also runs with held-out images that have all labels. With ``--told``
+there are also candidates that are told K, or the number of images of every class.
 
 Half of every source's label sets are for deciding, half for reporting, by a hash of their names.
 """
@@ -67,6 +67,7 @@ ORACLES = "iun", "bce"
 BACKBONES = "dino", "mbv2"
 ANNOTATORS = "one", "largest", "frequent", "kept-40", "kept-75", "names"
 HALVES = "decide", "report"
+FULL = ", full validation"
 HELD_OUT = 0.2
 SALT = 275
 
@@ -270,9 +271,15 @@ def table(files: list[Path], others: list[str]) -> None:
         label_sets = sorted({key[:2] for key in whole})
         member = np.array([[key[:2] == one for key in whole] for one in label_sets], dtype=float)
         values = {name: np.array([found[name][1] for found in whole.values()]) for name in names}
-        offered = [name for name in names if name not in ORACLES and "," not in name]
-        if not np.isnan([found[name][0] for found in whole.values() for name in offered]).any():
-            values["chosen"] = np.array([max(found[name] for name in offered)[1] for found in whole.values()])
+        for labels in ("", FULL):
+            own = [name + labels for name in names if name not in ORACLES and "," not in name]
+            offered = [name for name in own if name in names]
+            if (
+                offered
+                and not np.isnan([found[name][0] for found in whole.values() for name in offered]).any()
+            ):
+                chosen = [max(found[name] for name in offered)[1] for found in whole.values()]
+                values["chosen" + labels] = np.array(chosen)
         draws = np.random.default_rng(0).integers(0, len(label_sets), (10_000, len(label_sets)))
         weights = member[draws].sum(1)  # (draws, settings): how often each is in
 
@@ -316,7 +323,11 @@ def main() -> None:
             if any(one not in some for one, some in zip(own, wanted, strict=True)):
                 continue
             candidates = told if given.told else told_nothing
-            for row in run(setting, given.folder, candidates, given.full_validation):
+            rows = [*run(setting, given.folder, candidates)]
+            if given.full_validation:
+                full = run(setting, given.folder, candidates, full_validation=True)
+                rows += [row | {"candidate": row["candidate"] + FULL} for row in full]
+            for row in rows:
                 if writer is None:
                     writer = csv.DictWriter(file, [*row])
                     if not file.tell():
