@@ -256,3 +256,13 @@ def test_an_image_that_is_there_twice_is_told(command: Command, folder: Path) ->
     assert any(
         line.startswith("WARNING: duplicates: the same image more than once in train") for line in told
     )
+
+
+@pytest.mark.parametrize("wrong", [("--method", "foo"), ("--method", "an", "--settings.foo", "1")])
+def test_wrong_names_are_told_before_images_are_read(
+    command: Command, folder: Path, wrong: list[str]
+) -> None:
+    done = command("train", "photos", "--labels", "labels.csv", *wrong, *SMALL)
+    assert done == 2
+    assert "'foo'" in done.err
+    assert not list(folder.glob("runs*"))

@@ -19,7 +19,7 @@ from sparselabel.data.readers import reader
 from sparselabel.data.readers.raw_dataset import RawDataset
 from sparselabel.errors import ConfigError, DataError, ModelError, RunError, command, counted, param
 from sparselabel.files import write_text
-from sparselabel.losses.registry import parse
+from sparselabel.losses.registry import parse, typed_settings
 from sparselabel.models.backbone import Backbone
 from sparselabel.progress import progress_bar, status_console
 from sparselabel.run import Run
@@ -72,6 +72,8 @@ def choose_for_folder(
     if not (handling.resume and is_prepared(data_of(out))):
         _refuse_source(data, labels, table or {})
     refuse_early(out, handling)
+    if config.method != AUTO:  # before a network is looked for and images are read
+        typed_settings(config.method, config.settings)
     begun = Run(out).config() if handling.resume and Run(out).config_file.exists() else None
     lazy = choose_backbone(config, given, machine, say, begun)
     table = dict(table or {}, unlabeled=uses_unlabeled(config.method))
