@@ -51,10 +51,10 @@ def test_kinds_ask_the_same_questions_and_a_dearer_one_stops_earlier(prices: Pri
     middle, size = np.full((len(rows), 2), 0.5, np.float32), np.full((len(rows), 2), 0.2, np.float32)
     things = SpatialLabels(rows, classes.astype(np.int32), middle, size)
     asked = {kind: buy(truth, things, kind, 800, prices, seed=7).observed != UNKNOWN for kind in KINDS}
-    for points, boxes in (("SP", "SB"), ("AP", "AB")):
-        assert 450 < asked[boxes].sum() < asked[points].sum() < asked["I"].sum() == 800
-        assert not (asked[boxes] & ~asked[points]).any()
-        assert not (asked[points] & ~asked["I"]).any()
+    for points, boxes in ((asked["SP"], asked["SB"]), (asked["AP"], asked["AB"])):
+        assert 450 < boxes.sum() < points.sum() < asked["I"].sum() == 800
+        assert not (boxes & ~points).any()
+        assert not (points & ~asked["I"]).any()
 
 
 def test_one_thing_of_several_is_chosen_at_random() -> None:
