@@ -19,7 +19,7 @@ from sparselabel.training.checkpoint import newest_checkpoint
 from tests.training import two_processes
 from tests.training.processes import run_processes
 
-METHODS = ("epr", "role", "pseudo", "an", "en", "en+scl", "asl", "ll-r", "ll-cp", "em+apl")
+METHODS = ("epr", "role", "pseudo", "an", "en", "en+scl", "asl+cl", "ll-r", "ll-cp", "em+apl")
 WITH_BOXES = ("csl-i", "csl-p", "patchml+cluster", "fixmatch")
 
 

@@ -134,7 +134,8 @@ def cross_entropy(logits: Tensor, target: Tensor, observed: Tensor) -> Tensor:
     ``log(score + 1e-5)`` or clamps scores instead, which moves losses by up to a half at large logits; the
     tests hold a reference with that ε as an argument and compare both with it.
     """
-    return F.binary_cross_entropy_with_logits(logits, target.to(logits.dtype), reduction="none")
+    target = target.to(logits.dtype).expand_as(logits)
+    return F.binary_cross_entropy_with_logits(logits, target, reduction="none")
 
 
 class EntryLosses(NamedTuple):
@@ -313,7 +314,7 @@ class ComposedLoss(nn.Module):
         losses, counted = _checked_entry_losses(self.label_loss, step)
         if step.padded:
             valid = step.valid[..., None]
-            losses, counted = losses * valid, valid if counted is None else counted & valid
+            losses, counted = losses * valid, None if counted is None else counted & valid
         named = {"labels": self.reduction(losses, step.size, counted)}
         for name, term in self.terms.items():
             named[name] = term(step)

@@ -231,13 +231,18 @@ class LabelEstimates(LossPart):
         """The estimates of the step's rows, looked up once per step."""
         if self._current is None or self._current.step is not step:
             real, local_index, lines, logits = self._look_up(step.rows)
-            said = step.outputs[0].logits.detach()
-            logits = logits.to(said.device)
+            of_model = step.outputs[0].logits.detach()
+            logits = logits.to(of_model.device)
             beliefs = logits.sigmoid()
             positives = all_reduce_sum((beliefs[real] if step.padded else beliefs).sum((-2, -1)))
             self._current = Current(
-                *(step, real, local_index, lines, logits, beliefs),
-                scores=said.to(self.dtype).sigmoid(),
+                step=step,
+                real=real,
+                local_index=local_index,
+                lines=lines,
+                logits=logits,
+                beliefs=beliefs,
+                scores=of_model.to(self.dtype).sigmoid(),
                 positive=(step.observed == POSITIVE).to(self.dtype),
                 surplus=positives / step.size - self.expected,
             )
@@ -331,6 +336,7 @@ class RoleTargets(TargetRule):
 
     def forward(self, step: Step) -> Targets:
         current, extra = self.beliefs.current(step), self.beliefs.positive_weight
+        # value = (ỹ + w₊z) / (1 + w₊z), weight = (1 + w₊z) / 2, with z = [observed positive]
         whole = torch.add(ONE, current.positive, alpha=extra)
         value = torch.add(current.beliefs, current.positive, alpha=extra).div_(whole)
         weight = whole.mul_(HALF)

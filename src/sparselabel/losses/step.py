@@ -88,8 +88,9 @@ class Step:
 
     @cached_property
     def size(self) -> Tensor | int:
-        """The images of the batch, over all processes and without padding: of each run, (R,), or as many in
-        all of them.
+        """Images of the batch without padding, over all processes; (R,) of runs side by side, or one number.
+
+        Its first use is a collective: use it in all processes alike.
         """
         if is_alone() and not self.padded:
             return self.rows.shape[-1]

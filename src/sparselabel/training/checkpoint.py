@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, fields
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypedDict
 
@@ -34,6 +33,7 @@ from sparselabel.errors import (
     ConfigError,
     ResourceError,
     RunError,
+    SparselabelError,
     is_out_of_memory,
     listing,
     param,
@@ -49,6 +49,7 @@ from sparselabel.losses.memory.row_store import (
     files_of_others,
     is_in_file,
 )
+from sparselabel.losses.step import Memory
 from sparselabel.models.backbone import frozen_parts
 from sparselabel.models.weights import refuse_compressed
 from sparselabel.resources import format_bytes, free_disk
@@ -98,11 +99,11 @@ class StateFile(TypedDict):
 
 
 class CheckpointSaver:
-    """Saves the checkpoints of a run: ``save`` writes the files of one, which then is put on the disk.
+    """Saves the checkpoints of a run: ``save`` writes the files of one, which then are put on the disk.
 
     Waiting for the disk takes as long as an epoch of a small head. So a thread does it while training goes
-    on, if there is one process and nothing is remembered in files, which the next epoch would change.
-    ``wait`` returns when the last checkpoint is safe, or raises what went wrong.
+    on, if there is one process and no memory waits for it, as one in a file does, which the next epoch
+    changes. ``wait`` returns when the last checkpoint is safe, or raises what went wrong.
     """
 
     def __init__(self, folder: Path, fabric: "Fabric") -> None:
@@ -112,14 +113,18 @@ class CheckpointSaver:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.wait()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self.wait()
+        except SparselabelError:
+            if kind is None:  # else what ended the training is told
+                raise
 
     def wait(self) -> None:
         """Wait until the last checkpoint is safe."""
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.result()
+        if self._pending is not None:
+            self._pending.result()
+            self._pending = None
 
     def save(
         self,
@@ -165,16 +170,16 @@ class CheckpointSaver:
                 checksums |= {file.name: file_checksum(file) for file in others}
                 about = asdict(state) | {"processes": fabric.world_size, "checksums": checksums}
                 write_json(work / "state.json", about | {"checksum": json_checksum(about)})
-        if fabric.world_size == 1 and not files_of(method):
-            self._pending = _thread(os.getpid()).submit(self._keep, work, final, state.best_epoch)
+        if fabric.world_size == 1 and not any(map(_waits, memories.values())):
+            self._pending = ThreadPoolExecutor(1).submit(self._commit, work, final, state.best_epoch)
             return
         if fabric.is_global_zero:
-            self._keep(work, final, state.best_epoch)
+            self._commit(work, final, state.best_epoch)
         fabric.barrier()
         for memory in memories.values():
             memory.on_checkpoint_saved()
 
-    def _keep(self, work: Path, final: Path, best_epoch: int) -> None:
+    def _commit(self, work: Path, final: Path, best_epoch: int) -> None:
         """Put a checkpoint's files on the disk, give it its name, and remove old ones."""
         with _unharmed(final):
             for file in work.iterdir():
@@ -192,10 +197,9 @@ def _unharmed(checkpoint: Path) -> AbstractContextManager[None]:
     return disk_errors(f"the checkpoint {checkpoint}", "the one before it is unharmed")
 
 
-@cache
-def _thread(process: int) -> ThreadPoolExecutor:
-    """The thread of a process that waits for the disk; a forked process has none of its parent's threads."""
-    return ThreadPoolExecutor(1, thread_name_prefix=f"checkpoint-{process}")
+def _waits(memory: Memory) -> bool:
+    """Whether a memory must know when a checkpoint is on the disk."""
+    return type(memory).on_checkpoint_saved is not Memory.on_checkpoint_saved
 
 
 def remove_old_files(folder: Path, processes: int) -> None:

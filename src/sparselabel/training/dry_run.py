@@ -291,6 +291,7 @@ def dry_run(
             if phases:
                 trainer.method.begin_phase()
             phases.append(_measured(trainer, name, rows, out))
+        once, metrics = epoch_seconds(data)
         return RunCost(
             phases=tuple(phases),
             scored=_scored_at_end(trainer),
@@ -308,8 +309,8 @@ def dry_run(
             ram_taken=taken,
             ram_at_end=_ram_at_end(trainer),
             scores=BYTES_OF_SCORE * len(data.classes) * (_size(trainer, "val") + _size(trainer, "test")),
-            beginning=beginning,
-            metrics=epoch_seconds(data),
+            beginning=beginning + once,
+            metrics=metrics,
             end=end_seconds(trainer),
         )
 

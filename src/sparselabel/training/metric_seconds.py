@@ -22,12 +22,13 @@ from sparselabel.training.validate import validate
 
 FEW, MORE = 16, 128  # classes
 MOST_SCORES = 1 << 25  # that are made up at a time
+SOME = 10_000  # training images
 
 
-def epoch_seconds(data: Dataset) -> float:
-    """Seconds of an epoch's validation metric."""
+def epoch_seconds(data: Dataset) -> tuple[float, float]:
+    """Seconds of the validation metric: those that come once, and those of an epoch."""
     if "val" not in data.splits:
-        return 0.0
+        return 0.0, 0.0
     split = data.split("val")
 
     def work(count: int) -> None:
@@ -44,34 +45,35 @@ def end_seconds(trainer: Trainer) -> float:
     splits = {name: split for name, split in data.splits.items() if name in ("val", "test")}
 
     def work(count: int) -> None:
-        few = replace(data, splits={name: _split(split, count) for name, split in data.splits.items()})
+        some = splits | {"train": data.train.take(np.arange(min(len(data.train), SOME)))}  # counts alone
+        few = replace(data, splits={name: _split(split, count) for name, split in some.items()})
         few = replace(few, classes=few.train.truth.classes)
         scores = {name: _scores(few.split(name).observed) for name in splits}
         thresholds = write_class_thresholds(run, few, scores.get("val"))
-        for name, some in scores.items():
+        for name, of_split in scores.items():
             labels = few.split(name).observed
-            validate(some, labels)
-            label_metrics(some, labels)
-            threshold_metrics(some, labels, thresholds)
-            keep_scores(run, few.split(name), some)
+            validate(of_split, labels)
+            label_metrics(of_split, labels)
+            threshold_metrics(of_split, labels, thresholds)
+            keep_scores(run, few.split(name), of_split)
 
     def recovery(count: int) -> None:
         labels = _labels(data.train.truth, count)
         for _ in ("of the model", "of what the method remembers"):
             validate(_scores(labels), labels)
 
-    seconds = _of_all(work, data, max(map(len, splits.values()), default=1))
-    return seconds + (_of_all(recovery, data, len(data.train)) if trainer.truth_known else 0.0)
+    seconds = sum(_of_all(work, data, max(map(len, splits.values()), default=1)))
+    return seconds + (sum(_of_all(recovery, data, len(data.train))) if trainer.truth_known else 0.0)
 
 
-def _of_all(work: Callable[[int], None], data: Dataset, images: int) -> float:
-    """Seconds of work on all classes and so many images, if it takes the number of classes."""
-    count = len(data.classes)
-    more = min(count, MORE, max(2, MOST_SCORES // images))
-    few = min(FEW, more // 2) or 1
-    first, less, much = (_seconds(work, number) for number in (few, few, more))
-    once = max(0.0, first - less)
-    return once + much + max(0.0, much - less) * (count - more) / max(1, more - few)
+def _of_all(work: Callable[[int], None], data: Dataset, images: int) -> tuple[float, float]:
+    """Seconds of work that takes a number of classes: those that come once, and those of all classes."""
+    classes = len(data.classes)
+    large = min(classes, MORE, max(2, MOST_SCORES // images))
+    small = min(FEW, large // 2) or 1
+    first, of_small, of_large = (_seconds(work, number) for number in (small, small, large))
+    of_a_class = max(0.0, of_large - of_small) / max(1, large - small)
+    return max(0.0, first - of_small), of_large + of_a_class * (classes - large)
 
 
 def _seconds(work: Callable[[int], None], count: int) -> float:

@@ -333,6 +333,7 @@ class StackedHeads:
             own.state[head.weight][name] = value[:weights].view_as(head.weight) if value.ndim else value
             own.state[head.bias][name] = value[weights:] if value.ndim else value
         trainer.save(stage, best.state)
+        trainer.saver.wait()  # the run's lock may be released next
 
 
 def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

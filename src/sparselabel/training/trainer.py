@@ -125,7 +125,8 @@ class Trainer:
                     state = state.in_new_phase(name)
                     newest = None  # the optimizer is new
                 stage = self.stage(name, state.phase_began, newest)
-                if not (self.needs.features or self.needs.solves):  # a method would see the copy
+                # A method would see the copy, and parameters of its own would get no gradients.
+                if not (self.needs.features or self.needs.solves or [*self.method.parameters()]):
                     stage.standardize_once()
                 for epoch in range(state.epochs, state.phase_began + phase.epochs):
                     losses, histogram = self.train_epoch(stage, epoch, bar)
