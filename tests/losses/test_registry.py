@@ -195,7 +195,7 @@ def test_order_of_rows_and_classes_does_not_matter(name: str) -> None:
     torch.testing.assert_close(gradient_moved, gradient[rows][:, classes], rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [*METHODS, "asl+cl", "hill+cl"])
 def test_padding_counts_for_nothing(name: str) -> None:
     observed = torch.tensor([[1, -1, 0], [-1, 1, -1]], dtype=torch.int8)
     truth = torch.tensor([[1, 1, 0], [0, 1, 0]], dtype=torch.int8)
