@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from sparselabel.errors import DataError
+from sparselabel.errors import DataError, ResourceError
 from sparselabel.file_formats import refuse_special
 
 RAW_SUFFIXES = (".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".pef", ".raf", ".srw")
@@ -70,8 +70,11 @@ def load(
                 problem = f"{path} is not the file that was prepared: its bytes have changed since"
                 raise OtherFileError(problem, "bring it back", "prepare the data again", what=path)
             return as_rgb(decoded)
-    except (MemoryError, OtherFileError):
+    except OtherFileError:
         raise
+    except MemoryError as error:  # it is not broken: elsewhere it can be read
+        problem = f"{path} does not fit into memory as an image"
+        raise ResourceError(problem, "save it smaller", "use a larger machine", what=path) from error
     except FileNotFoundError as error:
         if not Path(path).parent.is_dir():
             gone = [folder for folder in Path(path).parents if not folder.exists()][-1]
