@@ -14,7 +14,7 @@ from PIL import Image, UnidentifiedImageError
 from sparselabel.data import decode
 from sparselabel.data.decode import digest_of, load, size_of, upright_size_of
 from sparselabel.data.transforms import draw, render, verelst_train
-from sparselabel.errors import DataError
+from sparselabel.errors import DataError, ResourceError
 from tests.data.test_transforms import smooth
 
 
@@ -261,3 +261,17 @@ def test_a_file_of_holes_is_not_read_whole(tmp_path: Path, name: str) -> None:
         DataError, match=rf"{name} has 1,099,511,627,776 bytes, and at most 4,294,967,296 are"
     ):
         load(tmp_path / name, digest=0)
+
+
+def test_an_image_that_memory_is_too_short_for_is_named_and_not_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def short(image: Image.Image) -> Image.Image:
+        raise MemoryError
+
+    Image.new("RGB", (4, 4)).save(tmp_path / "large.png")
+    monkeypatch.setattr(decode, "as_rgb", short)
+    with pytest.raises(
+        ResourceError, match=r"large\.png does not fit into memory as an image: save it smaller"
+    ):
+        load(tmp_path / "large.png")

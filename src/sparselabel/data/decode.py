@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from sparselabel.errors import DataError
+from sparselabel.errors import DataError, ResourceError
 from sparselabel.file_formats import refuse_special
 
 RAW_SUFFIXES = (".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".pef", ".raf", ".srw")
@@ -72,8 +72,11 @@ def load(
             if decoded.mode == "RGB" and not decoded.has_transparency_data:
                 return decoded  # a copy can take half as long as decoding
             return as_rgb(decoded)
-    except (MemoryError, OtherFileError):
+    except OtherFileError:
         raise
+    except MemoryError as error:  # it is not broken: elsewhere it can be read
+        problem = f"{path} does not fit into memory as an image"
+        raise ResourceError(problem, "save it smaller", "use a larger machine", what=path) from error
     except FileNotFoundError as error:
         if not Path(path).parent.is_dir():
             gone = [folder for folder in Path(path).parents if not folder.exists()][-1]
