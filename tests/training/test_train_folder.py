@@ -24,7 +24,19 @@ def test_the_schedule_is_chosen_by_machine_and_images(monkeypatch: pytest.Monkey
     assert (config.frozen, config.head.epochs, config.finetune.epochs) == (False, 5, 25)
     assert said[-1] == "there is a GPU: resnet50, the head alone, then everything"
     assert choose_schedule(plain, set(), Machine(), (300, 20), said.append).frozen
-    assert said[-1].startswith("only 300 images: a linear classifier")
+    assert said[-1].startswith("only 300 images for 20 classes: a linear classifier")
+    assert [
+        choose_schedule(plain, set(), Machine(), (images, 80), said.append).frozen for images in (3999, 4000)
+    ] == [True, False]
+
+
+def test_training_everything_is_called_better_only_where_images_are_enough_for_that() -> None:
+    said: list[str] = []
+    for images in (1492, 4000):
+        choose_schedule(TrainConfig(), set(), Machine(accelerator="cpu"), (images, 80), said.append)
+    few, many = said
+    assert few.endswith(" trains everything, in hours)")
+    assert many.endswith(" trains everything: better, but hours)")
 
 
 def test_a_flag_changes_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,9 @@ ON_A_CPU = "mobilenetv2_100"
 """About a hundred images per second on two cores; what we measured methods with."""
 OTHERS = ("resnet50", "mobilenetv2_100", "resnet18", "mobilenetv3_large_100", "efficientnet_b0")
 """Networks to try if the weights of the first choice cannot be downloaded: some may be cached."""
-ENOUGH = 1000  # training images from which on a whole network is trained; ours, not measured
+ENOUGH, ENOUGH_OF_CLASS = 1000, 50
+"""Training images, and how many for each class, from which on a whole network is trained. With one label for
+each image 19 are too few and 229 enough (docs/results.md); between them it was not measured."""
 
 LABELS = "labels.digest"
 """File beside the prepared data: the digest of the table it was made of."""
@@ -268,12 +270,15 @@ def choose_schedule(
         say(f"the whole network is trained, as {param(whole[0])} is given; features are not stored")
         return config
     gpu = _has_gpu(machine)
-    if config.frozen if "frozen" in given else not gpu or shape[0] < ENOUGH:
-        reason = f"only {counted(shape[0], 'image')}" if gpu else "no GPU"
+    few = shape[0] < max(ENOUGH, ENOUGH_OF_CLASS * shape[1])
+    if config.frozen if "frozen" in given else not gpu or few:
+        only = f"only {counted(shape[0], 'image')} for {counted(shape[1], 'class')}"
+        reason = only if gpu else "no GPU"
+        cost = "" if gpu else ", in hours" if few else ": better, but hours"
         say(
             f"{param('frozen') if 'frozen' in given else reason}: a linear classifier on features of "
             f"{config.backbone}, which are computed once "
-            f"({param('finetune.epochs', 10)} trains everything{'' if gpu else ': better, but hours'})"
+            f"({param('finetune.epochs', 10)} trains everything{cost})"
         )
         stored = replace(config, frozen=True)
         if needs_of(with_chosen_method(stored, *shape)).solves:
