@@ -25,12 +25,12 @@ ALL, ALONE = FinetunePhase(epochs=2, batch_size=16), FinetunePhase(epochs=0)
         (TrainConfig(frozen=True), "soft"),
         (TrainConfig(frozen=True, head=HeadPhase(lr=1e-4)), "gr"),  # who sets how steps are made wants them
         (TrainConfig(frozen=True, head=HeadPhase(raw_features=True)), "pu"),
-        (TrainConfig(finetune=ALL), "pu+scl"),
-        (TrainConfig(head=HeadPhase(epochs=0), finetune=ALL), "pu+scl"),
-        (TrainConfig(finetune=ALL, frozen=True), "pu+scl"),
-        (TrainConfig(finetune=ALL, classifier="tscam"), "pu+scl"),
-        (TrainConfig(finetune=ALL, boost=5), "pu+scl"),
-        (TrainConfig(finetune=ALL, views=Views(geometry="imagenet")), "pu+scl"),
+        (TrainConfig(finetune=ALL), "en+scl"),
+        (TrainConfig(head=HeadPhase(epochs=0), finetune=ALL), "en+scl"),
+        (TrainConfig(finetune=ALL, frozen=True), "en+scl"),
+        (TrainConfig(finetune=ALL, classifier="tscam"), "en+scl"),
+        (TrainConfig(finetune=ALL, boost=5), "en+scl"),
+        (TrainConfig(finetune=ALL, views=Views(geometry="imagenet")), "en+scl"),
         # Here maps would be refused: no logits of cells, or cells of the image's middle alone.
         (TrainConfig(finetune=ALL, classifier="token"), "pu"),
         (TrainConfig(finetune=ALL, classifier="query2label"), "pu"),
@@ -109,7 +109,7 @@ def test_auto_has_a_use_for_k_that_is_given_or_counted(small: Dataset) -> None:
     assert with_chosen_method(TrainConfig(frozen=True, settings={"belief_slope": 3.0})).method == "gr"
 
 
-@pytest.mark.parametrize(("finetune", "method"), [(ALL, "pu+scl"), (ALONE, "pu")])
+@pytest.mark.parametrize(("finetune", "method"), [(ALL, "en+scl"), (ALONE, "pu")])
 def test_a_run_says_and_keeps_what_auto_was(
     small: Dataset,
     tmp_path: Path,

@@ -66,9 +66,9 @@ def demo(
     make_report(read_runs(comparison.best_runs()), page)
     console.print(
         "bce is the oracle: it saw every label. The others saw one positive label per image.\n"
-        "an assumes that the rest is negative; en leaves out the likely positives; en+scl also holds the\n"
-        "model to its earlier heat map of an image; pu+scl does that too, and weighs an unknown label as\n"
-        "positive and negative by how likely each is: it is the default if you fine-tune.\n"
+        "an assumes that the rest is negative; en leaves out the likely positives; en+scl, the default if\n"
+        "you fine-tune, also holds the model to its earlier heat map of an image; pu+scl does that too, and\n"
+        "weighs an unknown label as positive and negative by how likely each is.\n"
         "All start from a network that was pretrained on single drawn objects of these classes, as networks\n"
         "for photographs are on ImageNet. From random weights en would lose to an \n"
         "(docs/results-appendix.md, scenes from random weights).\n\n"

@@ -221,7 +221,7 @@ class TrainConfig:
     ----------
     method
         How unknown labels are treated (`sparselabel methods`); auto is soft on stored features (of very many
-        images gr, or pu if K is given), pu+scl with fine-tuning, else pu.
+        images gr, or pu if K is given), en+scl with fine-tuning, else pu.
     settings
         Settings of the method (`sparselabel methods METHOD`). expected-positives is K: a number, a file of
         `sparselabel expect`, or auto, which estimates it; default: counted in fully labeled validation data,

@@ -205,7 +205,7 @@ def _no_method(name: str) -> ConfigError:
     methods = command("methods")
     if name.lower() == "auto":
         return ConfigError(
-            "auto is what `train` chooses, and no method: soft or gr on stored features, pu+scl where a "
+            "auto is what `train` chooses, and no method: soft or gr on stored features, en+scl where a "
             "network with cell logits is fine-tuned, else pu",
             "name one of these",
             what="method",

@@ -31,7 +31,7 @@ from sparselabel.training.class_prior import read_prior
 DEFAULT_SOLVED, DEFAULT_STANDARDIZED = "soft", "gr"
 """What ``auto`` is on standardized features: the best on average over the kinds of labels that we measured
 (docs/results.md), and the best of those that are trained in steps."""
-DEFAULT, DEFAULT_WITH_MAPS = "pu", "pu+scl"
+DEFAULT, DEFAULT_WITH_MAPS = "pu", "en+scl"
 """What ``auto`` is elsewhere, without and with logits of cells: the best with one positive label."""
 AUTO_METHODS = (DEFAULT_SOLVED, DEFAULT_STANDARDIZED, DEFAULT, DEFAULT_WITH_MAPS)
 LIKELIHOOD: dict[str, Setting] = {"unknown_weight": 1.0, "entropy_weight": 0.0, "margin": 0.3}

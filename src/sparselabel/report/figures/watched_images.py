@@ -108,7 +108,7 @@ class Watched:
             f"{self.run.path} kept no maps of its watched images, as it was trained on stored features",
             f"see maps of other images in its report ({command('report', self.run.path)})",
             "train it on images, with a fine-tuning phase or without stored features",
-            "take a method that keeps heat maps, as pu+scl",
+            "take a method that keeps heat maps, as en+scl",
         )
 
     def place(self, row: int) -> int:
