@@ -26,13 +26,13 @@ def test_the_schedule_is_chosen_by_machine_and_images(monkeypatch: pytest.Monkey
     assert choose_schedule(plain, set(), Machine(), (300, 20), said.append).frozen
     assert said[-1].startswith("only 300 images for 20 classes: a linear classifier")
     assert [
-        choose_schedule(plain, set(), Machine(), (images, 80), said.append).frozen for images in (3999, 4000)
+        choose_schedule(plain, set(), Machine(), (images, 80), said.append).frozen for images in (7999, 8000)
     ] == [True, False]
 
 
 def test_training_everything_is_called_better_only_where_images_are_enough_for_that() -> None:
     said: list[str] = []
-    for images in (1492, 4000):
+    for images in (1492, 8000):
         choose_schedule(TrainConfig(), set(), Machine(accelerator="cpu"), (images, 80), said.append)
     few, many = said
     assert few.endswith(" trains everything, in hours)")

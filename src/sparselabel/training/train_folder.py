@@ -30,9 +30,10 @@ ON_A_CPU = "mobilenetv2_100"
 """About a hundred images per second on two cores; what we measured methods with."""
 OTHERS = ("resnet50", "mobilenetv2_100", "resnet18", "mobilenetv3_large_100", "efficientnet_b0")
 """Networks to try if the weights of the first choice cannot be downloaded: some may be cached."""
-ENOUGH, ENOUGH_OF_CLASS = 1000, 50
+ENOUGH, ENOUGH_OF_CLASS = 1000, 100
 """Training images, and how many for each class, from which on a whole network is trained. With one label for
-each image 19 are too few and 229 enough (docs/results.md); between them it was not measured."""
+each image it is worse than a head on stored features with 19, alike with 75, better with 229
+(docs/results.md)."""
 
 LABELS = "labels.digest"
 """File beside the prepared data: the digest of the table it was made of."""
