@@ -256,13 +256,13 @@ def _refuse_long_names(stream: IO[bytes]) -> None:
     """Raise if a pickle names a class at great length; what else is wrong with it torch says."""
     try:
         for code, value, _ in pickletools.genops(stream):
-            if code.name in ("GLOBAL", "INST") and len(value) > LONGEST_NAME:
+            if code.name in ("GLOBAL", "INST") and len(str(value)) > LONGEST_NAME:
                 break
         else:
             return
     except Exception:  # of what is no pickle
         return
-    raise ValueError(f"it names a class by {len(value):,} letters")
+    raise ValueError(f"it names a class by {len(str(value)):,} letters")
 
 
 def _reason(error: Exception) -> str:
