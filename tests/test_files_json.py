@@ -18,12 +18,12 @@ def test_json_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest
         write_json(path, {"value": object()})
     assert read_json(path, dict)["value"] == 0.1
 
-    def full(self: Path, text: str, encoding: str, newline: str) -> int:
-        with self.open("w", encoding=encoding) as file:
-            file.write(text[:5])
+    def full(self: Path, content: bytes) -> int:
+        with self.open("wb") as file:
+            file.write(content[:5])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OSError, match="No space left"):
         write_json(path, {"value": 0.2})
     assert json.loads(path.read_text())["value"] == 0.1

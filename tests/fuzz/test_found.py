@@ -254,6 +254,7 @@ CASES: list[tuple[str, str, Damage]] = [
     ("predictions", "p.csv.partial.json", DEEP),
     ("weights", "weights.pt", torch_file({"a": torch.eye(2).to_sparse()})),
     ("weights", "weights.pth", torch_file({"a": torch.empty(2, device="meta")})),
+    ("weights", "weights.pth", lambda content: content.replace(b"OrderedDict", b"x" * 140_000)),
     ("tables of comparisons", "sweep.csv", lambda content: content.replace(b"en,gamma", b"en,mu")),
     ("table xlsx", "labels.xlsx", workbook_of(b"c" * 200_000)),
 ]

@@ -262,6 +262,24 @@ def test_numbers_of_half_a_byte_are_refused(tmp_path: Path) -> None:
         read_tensors(tmp_path / "w.safetensors")
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_class_with_a_long_name_is_soon_refused(tmp_path: Path, packed: bool) -> None:
+    torch.save({"a": torch.zeros(2)}, tmp_path / "w.pt", _use_new_zipfile_serialization=packed)
+    name, long = b"ctorch._utils\n", b"c" + b"x" * 1_000_000 + b"\n"
+    if packed:
+        with zipfile.ZipFile(tmp_path / "w.pt") as archive:
+            members = {one: archive.read(one) for one in archive.namelist()}
+        with zipfile.ZipFile(tmp_path / "w.pt", "w") as archive:
+            for one, content in members.items():
+                archive.writestr(one, content.replace(name, long))
+    else:
+        content = (tmp_path / "w.pt").read_bytes()
+        assert name in content
+        (tmp_path / "w.pt").write_bytes(content.replace(name, long))
+    with pytest.raises(ModelError, match=r"w\.pt cannot be read .*it names a class by 1,000,019 letters"):
+        read_tensors(tmp_path / "w.pt")
+
+
 def test_a_network_much_larger_than_its_weights_is_not_made(tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
     file.write_bytes(bytes(100))

@@ -1,5 +1,7 @@
 """Load weights from a file: safetensors, or a torch file, which is loaded without running code."""
 
+import io
+import pickletools
 import re
 import sys
 import warnings
@@ -7,7 +9,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -69,6 +71,9 @@ NUMBERS: list[Any] = [
 COUNTER = "num_batches_tracked"  # of batch norm, which a file may leave out
 SHARED = 1 << 30
 """Bytes by which tensors may be larger than their file: expanded and tied ones share theirs."""
+PICKLES = 5
+"""How many pickles a file of torch's old kind begins with; tensors follow."""
+LONGEST_NAME = 1000  # letters of a class
 SMALL = 1 << 27
 """Bytes that a network may always take."""
 PREFIXES = ("module.", "backbone.", "network.", "model.", "encoder.")
@@ -154,7 +159,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
             content = load_file(path)
         else:
-            refuse_compressed(path)
+            refuse_traps(path)
             with torch.serialization.safe_globals(NUMBERS):
                 content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
@@ -227,13 +232,37 @@ def _is_plain(value: Tensor) -> bool:
     return True
 
 
-def refuse_compressed(path: Path) -> None:
-    """Raise for an archive of torch's that is packed: a few megabytes may be terabytes of zeros."""
+def refuse_traps(path: Path) -> None:
+    """Raise for a file of torch's that would take memory or time without end.
+
+    Packed ones of a few megabytes may be terabytes of zeros. Torch's words about a class that it does not
+    know take hours where its name has a million letters.
+    """
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             size = sum(info.file_size for info in archive.infolist())
-        if size > path.stat().st_size + SHARED:
-            raise ValueError(f"it is compressed, and would take {size:,} bytes")
+            if size > path.stat().st_size + SHARED:
+                raise ValueError(f"it is compressed, and would take {size:,} bytes")
+            for name in archive.namelist():
+                if name.endswith(".pkl"):
+                    _refuse_long_names(io.BytesIO(archive.read(name)))
+    else:
+        with path.open("rb") as stream:
+            for _ in range(PICKLES):
+                _refuse_long_names(stream)
+
+
+def _refuse_long_names(stream: IO[bytes]) -> None:
+    """Raise if a pickle names a class at great length; what else is wrong with it torch says."""
+    try:
+        for code, value, _ in pickletools.genops(stream):
+            if code.name in ("GLOBAL", "INST") and len(str(value)) > LONGEST_NAME:
+                break
+        else:
+            return
+    except Exception:  # of what is no pickle
+        return
+    raise ValueError(f"it names a class by {len(str(value)):,} letters")
 
 
 def _reason(error: Exception) -> str:

@@ -51,7 +51,7 @@ from sparselabel.losses.memory.row_store import (
 )
 from sparselabel.losses.step import Memory
 from sparselabel.models.backbone import frozen_parts
-from sparselabel.models.weights import refuse_compressed
+from sparselabel.models.weights import refuse_traps
 from sparselabel.resources import format_bytes, free_disk
 from sparselabel.run import Run
 from sparselabel.schema import Count, Range
@@ -243,7 +243,7 @@ class Checkpoint:
         """The state of the optimizer, and of loss scaling."""
         file = self._checked("optimizer.pt")
         with _reading(file):
-            refuse_compressed(file)
+            refuse_traps(file)
             state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
         return state
 
