@@ -269,7 +269,7 @@ def test_an_image_that_memory_is_too_short_for_is_named_and_not_broken(
     def short(image: Image.Image) -> Image.Image:
         raise MemoryError
 
-    Image.new("RGB", (4, 4)).save(tmp_path / "large.png")
+    Image.new("L", (4, 4)).save(tmp_path / "large.png")
     monkeypatch.setattr(decode, "as_rgb", short)
     with pytest.raises(
         ResourceError, match=r"large\.png does not fit into memory as an image: save it smaller"

@@ -1,16 +1,10 @@
-"""Map a function over many items, by processes on this machine or a Ray cluster, with results in order."""
+"""Map a function over many items, by threads on this machine or a Ray cluster, with results in order."""
 
-import multiprocessing
 import os
-import signal
-import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
-from itertools import chain, islice
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +15,7 @@ from sparselabel.ray_cluster import alive_nodes, connected, refuse_unfit_nodes
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-WAITING = 4  # items per process, so that none waits for the slowest
+WAITING = 4  # items per thread, so that none waits for the slowest
 
 
 def in_parallel(
@@ -30,55 +24,17 @@ def in_parallel(
     cluster: str | None = None,
     seen: Sequence[Path] = (),
 ) -> Iterator[Result]:
-    """Apply ``work``, a module's function, to each item.
+    """Apply ``work`` to each item.
 
     With ``cluster``, Ray's address, its nodes work, which must see the files ``seen`` as this machine does.
     """
     if cluster is not None:
         yield from _on_ray(work, items, cluster, seen)
         return
-    processes = CORES
-    rest = iter(items)
-    first = [*islice(rest, 2)]
-    if len(first) < 2:  # nothing to share
-        yield from map(work, first)
-        return
-    pool: Executor
-    if sys.platform == "linux":  # processes that are not forked would run the user's program again
-        pool = ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), _ignore_interrupts)
-    else:
-        pool = ThreadPoolExecutor(processes)
-    with pool:
-        with _without_interrupts():
-            pool.submit(os.getpid)  # the first item forks all processes
-        try:
-            yield from map_ahead(pool, work, chain(first, rest), WAITING * processes)
-        except BrokenProcessPool as error:
-            raise ResourceError(
-                "a process was killed while it read images, by the system if memory ran out",
-                "free memory and begin again",
-            ) from error
-
-
-def _ignore_interrupts() -> None:
-    """Ctrl-C reaches all processes of a terminal; the one that shares the work out ends it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Hold Ctrl-C back: what is raised in the midst of a fork Python prints and forgets."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    interrupts: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    if interrupts:
-        signal.raise_signal(signal.SIGINT)
+    # Decoding and hashing release the interpreter's lock. Forked processes are no faster, and a fork while
+    # threads of pyarrow or PyTorch hold a lock may wait for ever.
+    with ThreadPoolExecutor(CORES) as pool:
+        yield from map_ahead(pool, work, items, WAITING * CORES)
 
 
 def map_ahead(
