@@ -114,7 +114,7 @@ def test_what_combines() -> None:
         ("pu+scl+en", r"pu and en each say what"),
         (
             "auto",
-            r"^auto is what `train` chooses, and no method: soft or gr .*, pu\+scl .*: name one of these$",
+            r"^auto is what `train` chooses, and no method: soft or gr .*, en\+scl .*: name one of these$",
         ),
         ("scl+en", r"^scl\+en: the parts of a name stand in the order .*CONSISTENCY: write en\+scl "),
         ("asl+en+scl", r"write en\+asl\+scl "),
