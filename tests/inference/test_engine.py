@@ -108,23 +108,23 @@ HEADS = [
 
 @pytest.mark.parametrize(("backbone", "head"), HEADS)
 def test_openvino_says_what_pytorch_says(backbone: str, head: str) -> None:
-    _compare("openvino", model(backbone, head, 160 if backbone == "test_vit" else 64))
+    assert_agrees("openvino", model(backbone, head, 160 if backbone == "test_vit" else 64))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("backbone", "head"), HEADS)
 def test_onnxruntime_says_what_pytorch_says(backbone: str, head: str) -> None:
-    _compare("onnxruntime", model(backbone, head, 160 if backbone == "test_vit" else 64))
+    assert_agrees("onnxruntime", model(backbone, head, 160 if backbone == "test_vit" else 64))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["swin_tiny_patch4_window7_224", "cvt_w24"])
 def test_openvino_runs_large_networks(name: str) -> None:
     size = 224 if name.startswith("swin") else 96
-    _compare("openvino", model(name, "linear", size), size)
+    assert_agrees("openvino", model(name, "linear", size), size)
 
 
-def _compare(engine: str, classifier: Classifier, size: int | None = None) -> None:
+def assert_agrees(engine: str, classifier: Classifier, size: int | None = None) -> None:
     size = size or (160 if classifier.backbone.has_token else 64)
     exact, fast = Scorer(classifier, CPU), Scorer(classifier, CPU, engine=engine)
     for count in (3, 1, 5):  # any number of images

@@ -31,7 +31,7 @@ def in_parallel(
     if cluster is not None:
         yield from _on_ray(work, items, cluster, seen)
         return
-    # Decoding and hashing release the interpreter's lock. Forked processes are no faster, and a fork while
+    # Decoding and hashing release the interpreter's lock. Forks were no faster on two cores, and a fork while
     # threads of pyarrow or PyTorch hold a lock may wait for ever.
     with ThreadPoolExecutor(CORES) as pool:
         yield from map_ahead(pool, work, items, WAITING * CORES)
